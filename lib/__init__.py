@@ -1,0 +1,1 @@
+"""The compendium's module: inputs -> pruning -> analysis, joined by run."""

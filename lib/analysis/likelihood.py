@@ -1,0 +1,123 @@
+"""Negative log-likelihood of text under a causal LM, segment by segment.
+
+Each segment is scored on its own after the prefix token (BOS where the model has one), so a segment's
+value does not depend on its neighbours and segments are the units from which intervals are drawn.
+"""
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+import pandas as pd
+import torch
+
+from lib.errors import InputError
+from lib.inputs.models import prefix_token
+
+# Batches are formed inside fixed stretches of this many segments: the first 50 segments give the same
+# batches, and so the same bits, whether 50 or 100 of them are asked for.
+STRETCH = 50
+LOGIT_BYTES = 200_000_000
+
+
+@torch.inference_mode()
+def segment_nll(model, tokenizer, segments: Sequence[str], texts: Sequence[str], batch_tokens: int = 2048
+                ) -> pd.DataFrame:
+    """One row a segment: `segment`, `nll` (nats, summed over its tokens), `tokens`, `bytes` (UTF-8).
+
+    nll = -sum_t ln p(x_t | prefix, x_<t). Without a prefix token the first token cannot be scored: it is
+    left out of `nll`, `tokens` and `bytes` alike. Logits are computed for a chunk of positions at a time, in float32, and
+    never for all: at most LOGIT_BYTES stand in memory, whatever the vocabulary.
+
+    Raises InputError when a segment is empty or longer than the model's context.
+    """
+    prefix = prefix_token(tokenizer)
+    ids = tokenizer(list(texts), add_special_tokens=False)["input_ids"]
+    head = Head(model)
+    limit = getattr(model.config, "max_position_embeddings", None)
+    for segment, tokens in zip(segments, ids, strict=True):
+        if len(tokens) < (1 if prefix is not None else 2):
+            raise InputError(f"segment {segment!r} has {len(tokens)} tokens: nothing to score")
+        if limit and len(tokens) + 1 > limit:
+            raise InputError(f"segment {segment!r} has {len(tokens)} tokens and the model takes {limit}; "
+                             "split the text into shorter segments")
+    start = [] if prefix is None else [prefix]
+    nll = np.zeros(len(ids))
+    for rows in batches([len(tokens) for tokens in ids], batch_tokens):
+        nll[rows] = _batch_nll(model, head, [start + ids[r] for r in rows])
+    unscored = [0 if prefix is not None else len(tokenizer.decode(t[:1]).encode()) for t in ids]
+    return pd.DataFrame({
+        "segment": list(segments), "nll": nll, "tokens": [len(t) - (prefix is None) for t in ids],
+        "bytes": [len(t.encode()) - u for t, u in zip(texts, unscored, strict=True)]})
+
+
+def batches(lengths: Sequence[int], batch_tokens: int) -> Iterator[list[int]]:
+    """Row numbers batch by batch: inside each stretch sorted by length, so that little is padded, and cut
+    where rows x longest would exceed `batch_tokens`."""
+    for first in range(0, len(lengths), STRETCH):
+        stretch = sorted(range(first, min(first + STRETCH, len(lengths))), key=lambda r: (lengths[r], r))
+        rows: list[int] = []
+        for row in stretch:
+            if rows and (len(rows) + 1) * (lengths[row] + 1) > batch_tokens:
+                yield rows
+                rows = []
+            rows.append(row)
+        yield rows
+
+
+def _batch_nll(model, head: "Head", rows: list[list[int]]) -> np.ndarray:
+    """Summed nll [rows] of sequences of unequal length. Padding stands on the right, where a causal model
+    does not see it, and is never scored."""
+    longest = max(map(len, rows))
+    device = next(model.parameters()).device
+    ids = torch.tensor([r + [0] * (longest - len(r)) for r in rows], device=device)
+    real = torch.tensor([[1] * len(r) + [0] * (longest - len(r)) for r in rows], device=device)
+    hidden = model.base_model(input_ids=ids, attention_mask=real, use_cache=False).last_hidden_state
+    row, position = torch.nonzero(real[:, 1:], as_tuple=True)
+    states, targets = hidden[row, position], ids[row, position + 1]
+    losses = torch.cat([head.nll(s, t) for s, t in zip(states.split(head.chunk), targets.split(head.chunk),
+                                                       strict=True)])
+    total = torch.zeros(len(rows), dtype=torch.float64, device=device)
+    return total.index_add_(0, row, losses.double()).cpu().numpy()
+
+
+class Head:
+    """From final hidden states [n, hidden] to losses [n], the model's own scaling of the logits included.
+
+    Architectures scale or cap their logits after the output layer (Cohere's `logit_scale`, Gemma 2's
+    `final_logit_softcapping`, Granite's `logits_scaling`). The constructor compares with the model's own
+    forward on a few tokens and raises InputError when the two differ, so that an architecture with another
+    rule is refused and not scored wrongly.
+    """
+
+    def __init__(self, model):
+        self.output = model.get_output_embeddings()
+        config = model.config.get_text_config()
+        self.factor = (getattr(config, "logit_scale", None) or 1.0) / (getattr(config, "logits_scaling", None) or 1.0)
+        self.cap = getattr(config, "final_logit_softcapping", None)
+        self.chunk = max(1, LOGIT_BYTES // (4 * config.vocab_size))
+        self._compare(model, config.vocab_size)
+
+    def logits(self, states: torch.Tensor) -> torch.Tensor:
+        """Logits [n, vocabulary] in float32."""
+        logits = self.output(states).float()
+        if self.factor != 1.0:
+            logits *= self.factor
+        if self.cap is not None:
+            logits.div_(self.cap).tanh_().mul_(self.cap)
+        return logits
+
+    def nll(self, states: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        """-ln p(target) [n] in float32 for states [n, hidden] and target ids [n]."""
+        logits = self.logits(states)
+        return torch.logsumexp(logits, dim=-1) - logits.gather(1, targets[:, None])[:, 0]
+
+    def _compare(self, model, vocabulary: int) -> None:
+        ids = (torch.arange(6, device=next(model.parameters()).device) * 7 % vocabulary)[None]
+        ours = self.logits(model.base_model(input_ids=ids, use_cache=False).last_hidden_state[0])
+        theirs = model(input_ids=ids, use_cache=False).logits[0].float()
+        scale = theirs.abs().max()
+        if not torch.allclose(ours, theirs, rtol=0, atol=0.02 * float(scale)):
+            raise InputError(
+                f"{type(model).__name__} turns hidden states into logits in a way this code does not know (largest "
+                f"difference {float((ours - theirs).abs().max()):.3g} on a scale of {float(scale):.3g}); perplexity "
+                "for this architecture needs its rule in lib.analysis.likelihood.Head")

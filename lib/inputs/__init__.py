@@ -1,0 +1,1 @@
+"""What goes in: pinned downloads, text by language, calibration windows, models."""

@@ -1,0 +1,292 @@
+"""Causal LMs and their tokenizers: from pinned assets, a folder, a GGUF file, a hub id, or a tiny recipe.
+
+A name is looked up in that order: the two known real models, the recipes of `lib.inputs.tiny`, a local path
+(relative to the repository root, then to the working directory), a hub id `organisation/model[@revision]`.
+GGUF files are de-quantized once to float32 safetensors in the cache. Nothing here imports torch for a known
+name until `load`.
+"""
+
+import hashlib
+import json
+import os
+import re
+import shutil
+import tempfile
+from contextlib import contextmanager
+from functools import lru_cache
+from pathlib import Path
+from typing import NamedTuple
+
+from lib.errors import InputError
+from lib.inputs import assets, tiny
+from lib.paths import CACHE, ROOT
+
+
+class Known(NamedTuple):
+    """A model that comes as an asset of the same name."""
+
+    gguf: str
+    context: int  # tokens
+
+
+KNOWN = {"gemma-3-270m": Known("gemma-3-270m-q4_k_m.gguf", 32768),
+         "smollm2-135m": Known("SmolLM2-135M-Instruct.Q4_1.gguf", 8192)}
+DTYPES = ("float32", "bfloat16", "float16")
+CONVERSION = 1  # raise when GGUF conversion changes what it writes
+HUB = re.compile(r"[\w.-]+/[\w.-]+(@[\w./-]+)?")
+HUB_FILES = ["*.json", "*.safetensors", "*.model", "*.txt", "*.jinja"]
+
+
+def load(name: str, dtype: str = "float32", device: str | None = None):
+    """(model, tokenizer) of a name, in eval mode, without gradients and without key-value cache.
+
+    `dtype`: of the weights and the forward pass. `device`: default CUDA where there is one, else the CPU.
+    Raises InputError for whatever is not a decoder with linear layers in safetensors or GGUF.
+    """
+    import torch
+
+    from lib.pruning.blocks import find_blocks, linear_layers
+
+    if dtype not in DTYPES:
+        raise InputError(f"dtype is {dtype!r}; allowed: {', '.join(DTYPES)}. Pruning compares weights by size, so "
+                         "integer and quantized weights cannot be used")
+    check(name)
+    if name in tiny.RECIPES:
+        model, tokenizer = tiny.model(name).to(getattr(torch, dtype)), tiny.tokenizer()
+    else:
+        model, tokenizer = _from_folder(_folder(name), getattr(torch, dtype))
+    if not any(linear_layers(block) for block in find_blocks(model)[1]):
+        raise InputError(f"{name} ({type(model).__name__}) has no linear layers in its blocks: nothing to prune")
+    model.config.get_text_config().use_cache = False
+    model.requires_grad_(False).eval().to(device or ("cuda" if torch.cuda.is_available() else "cpu"))
+    return model, tokenizer
+
+
+def check(name: str) -> None:
+    """Raise InputError, before anything is loaded, when the name is unknown or its configuration is not that
+    of a plain causal LM. A hub id's configuration (a few KB) is fetched."""
+    if name in KNOWN or name in tiny.RECIPES:
+        return
+    place = _local(name)
+    if place is None or place.is_dir():
+        _check_config(name, _config(name))
+
+
+def context_length(name: str) -> int | None:
+    """Longest sequence in tokens; None where the model does not limit it or does not say."""
+    if name in tiny.RECIPES:
+        return tiny.context_length(name)
+    if name in KNOWN:
+        return KNOWN[name].context
+    config = _config(name)
+    config = config | config.get("text_config", {})
+    return next((config[key] for key in ("max_position_embeddings", "n_positions") if config.get(key)), None)
+
+
+def fingerprint(name: str) -> str:
+    """Identity of a model's weights and tokenizer: asset pin, recipe number, content hash or hub commit."""
+    if name in tiny.RECIPES:
+        return f"{name}:{tiny.RECIPE}"
+    if name in KNOWN:
+        return f"{name}:{assets.pin(name)}:{CONVERSION}"
+    place = _local(name)
+    if place is None:
+        return f"{_repository(name)[0]}@{_hub_config(name).parent.name}"
+    files = sorted(p for p in (place.iterdir() if place.is_dir() else [place]) if p.is_file())
+    digest = hashlib.sha256("".join(f"{p.name}\0{_file_hash(p)}\n" for p in files).encode()).hexdigest()
+    return f"{place.name}:{digest}"
+
+
+def prefix_token(tokenizer) -> int | None:
+    """Id that text starts with: BOS if there is one, else EOS (the harness's `prefix_token_id`), else None."""
+    return tokenizer.eos_token_id if tokenizer.bos_token_id is None else tokenizer.bos_token_id
+
+
+# --- where a name lives ------------------------------------------------------------------------------------
+
+def _local(name: str) -> Path | None:
+    """The folder or GGUF file of that name, if there is one."""
+    for path in (ROOT / name, Path(name).absolute()):
+        if path.is_dir() or (path.suffix == ".gguf" and path.is_file()):
+            return path
+    if not HUB.fullmatch(name):
+        raise InputError(f"model {name!r} is unknown. Known: {', '.join([*KNOWN, *tiny.RECIPES])}. Otherwise give a "
+                         "folder with config.json, safetensors and tokenizer, a .gguf file, or a hub id as "
+                         "organisation/model or organisation/model@revision")
+    return None
+
+
+def _folder(name: str) -> Path:
+    """A folder of safetensors and tokenizer for a name that `check` let pass, made or fetched where needed."""
+    if name in KNOWN:
+        target = CACHE / "models" / f"{name}-{assets.pin(name)[:12]}-{CONVERSION}"
+        return target if target.is_dir() else _convert(assets.fetch(name) / KNOWN[name].gguf, target)
+    place = _hub_snapshot(name) if _local(name) is None else _local(name)
+    if place.is_file():
+        target = CACHE / "models" / f"{place.stem}-{_file_hash(place)[:12]}-{CONVERSION}"
+        return target if target.is_dir() else _convert(place, target)
+    if not list(place.glob("*.safetensors")):
+        raise InputError(f"model {name} has no *.safetensors file. Pickled checkpoints (.bin, .pt) can run code when "
+                         "they are opened and are refused; convert it with save_pretrained, or give a .gguf file")
+    return place
+
+
+def _config(name: str) -> dict:
+    """config.json of a folder or hub id; empty for a GGUF file."""
+    place = _local(name)
+    if place is not None and place.is_file():
+        return {}
+    path = _hub_config(name) if place is None else place / "config.json"
+    if not path.is_file():
+        raise InputError(f"the folder {place} has no config.json, so it is not a model; give the folder that holds "
+                         "config.json, or the .gguf file itself")
+    return json.loads(path.read_text())
+
+
+def _check_config(name: str, config: dict) -> None:
+    """Refuse what is not a plain causal LM, with the reason."""
+    from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
+
+    kind, made_as = config.get("model_type"), config.get("architectures") or []
+    causal = MODEL_FOR_CAUSAL_LM_MAPPING_NAMES.get(kind)
+    if config.get("auto_map"):
+        reason = ("its config.json names code of its own (auto_map). Code from a model is never run "
+                  "(trust_remote_code is off); models whose class is part of transformers can be used")
+    elif config.get("is_encoder_decoder"):
+        reason = f"it is an encoder-decoder ({kind}). Only decoders, which predict the next token, can be used"
+    elif causal is None or (made_as and causal not in made_as):
+        reason = (f"it is no causal language model (model_type {kind!r}, architectures {made_as}). Only decoders, "
+                  "which predict the next token, can be used")
+    elif config.get("quantization_config"):
+        reason = ("its weights are quantized. Pruning compares weights by size: use the original in float32, "
+                  "bfloat16 or float16")
+    else:
+        return
+    raise InputError(f"model {name} cannot be used: {reason}")
+
+
+@lru_cache(maxsize=64)
+def _hash_of(path: Path, size: int, changed: int) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _file_hash(path: Path) -> str:
+    """SHA-256 (hex) of a file, read again only when its size or time of change is another."""
+    return _hash_of(path, path.stat().st_size, path.stat().st_mtime_ns)
+
+
+# --- the hub -----------------------------------------------------------------------------------------------
+
+def _repository(name: str) -> tuple[str, str | None]:
+    repository, _, revision = name.partition("@")
+    return repository, revision or None
+
+
+@contextmanager
+def _hub_errors(name: str):
+    """Turn what the hub's client raises into what a person can do about it."""
+    from huggingface_hub import errors
+
+    try:
+        yield
+    except errors.GatedRepoError:
+        reason = "it is gated: accept its terms on its page, then run `hf auth login`"
+    except errors.RepositoryNotFoundError:
+        reason = ("neither a local folder nor a hub model of that name exists; a private one needs `hf auth login`")
+    except errors.RevisionNotFoundError:
+        reason = "that revision does not exist; leave @revision out for the newest"
+    except errors.EntryNotFoundError as error:
+        offline = isinstance(error, errors.LocalEntryNotFoundError)
+        reason = (f"it is no local folder, and the hub cannot be reached. With a network, run `hf download "
+                  f"{_repository(name)[0]}` once" if offline else "that repository holds no config.json, so no model")
+    else:
+        return
+    raise InputError(f"model {name} cannot be had: {reason}. Known without the hub: "
+                     f"{', '.join([*KNOWN, *tiny.RECIPES])}")
+
+
+@lru_cache(maxsize=64)
+def _hub_config(name: str) -> Path:
+    """config.json in the hub's cache; its folder is named by the commit. Resolved once a process, so that what
+    is loaded is what was fingerprinted."""
+    from huggingface_hub import hf_hub_download
+
+    repository, revision = _repository(name)
+    with _hub_errors(name):
+        return Path(hf_hub_download(repository, "config.json", revision=revision))
+
+
+def _hub_snapshot(name: str) -> Path:
+    """All files but pickles, at the commit of the configuration."""
+    from huggingface_hub import snapshot_download
+
+    with _hub_errors(name):
+        return Path(snapshot_download(_repository(name)[0], revision=_hub_config(name).parent.name,
+                                      allow_patterns=HUB_FILES))
+
+
+# --- reading and converting --------------------------------------------------------------------------------
+
+@contextmanager
+def _quiet():
+    """transformers' progress bars off: they would stand in executed notebooks."""
+    from transformers.utils import logging
+
+    shown = logging.is_progress_bar_enabled()
+    logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        if shown:
+            logging.enable_progress_bar()
+
+
+def _from_folder(folder: Path, dtype):
+    """(model, tokenizer) of a folder of safetensors. A weight the files lack would be random: an error."""
+    from safetensors import SafetensorError
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    try:
+        with _quiet():
+            model, report = AutoModelForCausalLM.from_pretrained(
+                folder, dtype=dtype, local_files_only=True, use_safetensors=True, output_loading_info=True)
+            tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
+    except (OSError, ValueError, RuntimeError, SafetensorError) as error:
+        raise InputError(f"the model in {folder} cannot be read: {error}") from error
+    if report["missing_keys"]:
+        missing = sorted(report["missing_keys"])
+        raise InputError(f"the model in {folder} lacks {len(missing)} weights of {type(model).__name__}, among them "
+                         f"{missing[0]}; they would be random. Complete the folder, or give another model")
+    return model, tokenizer
+
+
+def _convert(gguf: Path, target: Path) -> Path:
+    """De-quantize a GGUF file to float32 safetensors beside its tokenizer, in the folder `target`.
+
+    Written under a temporary name and moved as a whole, so that the folder is complete when it exists.
+    """
+    import torch
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with _quiet():
+        try:
+            read = AutoModelForCausalLM.from_pretrained(gguf.parent, gguf_file=gguf.name, dtype=torch.float32)
+            tokenizer = AutoTokenizer.from_pretrained(gguf.parent, gguf_file=gguf.name)
+        except (OSError, ValueError, KeyError) as error:
+            raise InputError(f"{gguf} cannot be read as a GGUF model: {error}") from error
+    # transformers marks the model as quantized and refuses to save it, so the weights move to a plain one.
+    config = type(read.config).from_dict({k: v for k, v in read.config.to_dict().items() if k != "quantization_config"})
+    model = type(read)(config)
+    model.load_state_dict(read.state_dict())
+    temporary = Path(tempfile.mkdtemp(dir=target.parent, prefix=".part-"))
+    try:
+        model.save_pretrained(temporary)
+        tokenizer.save_pretrained(temporary)
+        temporary.chmod(0o755)
+        if not target.is_dir():  # another process may have been faster
+            os.replace(temporary, target)
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
+    return target

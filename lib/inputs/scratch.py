@@ -1,0 +1,52 @@
+"""Texts of the Scratch website: parallel, another domain than browser help."""
+
+import json
+from functools import cache
+
+from lib.inputs import assets, languages, text
+
+RECIPE = 1  # raise when the segments or their splits change
+SPLITS = ("calibration", "evaluation")
+# Whole families of pages are held out, since a family's pages (one year's report, the next) repeat each other.
+HELD_OUT = ("annual-report", "conference", "download")
+
+
+def known() -> tuple[str, ...]:
+    """Codes that can be asked for; without the download only the paper's."""
+    if not assets.is_complete("scratch"):
+        return languages.PAPER
+    files = next(_pages().iterdir()).glob("*.json")
+    return tuple(sorted(languages.internal("scratch", path.stem) for path in files))
+
+
+def rows(language: str, split: str) -> list[tuple[str, str]]:
+    """(id, text) of a split, the same ids in each of the paper's languages; others lack a few."""
+    side = _side(language) if language not in languages.PAPER else _segments()[language]
+    return [(i, side[i]) for i in _splits()[split] if side.get(i)]
+
+
+@cache
+def _segments() -> dict[str, dict[str, str]]:
+    return {language: _side(language) for language in languages.PAPER}
+
+
+@cache
+def _splits() -> dict[str, list[str]]:
+    """Ids by split. FAQ pages, and FAQ entries elsewhere, are in neither: they are kept for questions."""
+    ids = [i for i in text.distinct(_segments()) if "faq" not in i.lower()]
+    return {"calibration": [i for i in ids if not i.startswith(HELD_OUT)],
+            "evaluation": [i for i in ids if i.startswith(HELD_OUT)]}
+
+
+def _pages():
+    return assets.fetch("scratch") / "package" / "www"
+
+
+def _side(language: str) -> dict[str, str]:
+    code, side = languages.external("scratch", language), {}
+    for page in sorted(_pages().iterdir()):
+        path = page / f"{code}.json"
+        name = page.name.removeprefix("scratch-website.").removesuffix("-l10njson")
+        entries = json.loads(path.read_text()) if path.is_file() else {}
+        side |= {f"{name}/{key}": text.clean(value) for key, value in entries.items() if isinstance(value, str)}
+    return side

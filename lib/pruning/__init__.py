@@ -1,0 +1,1 @@
+"""From a model and calibration windows to masks."""

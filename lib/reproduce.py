@@ -1,0 +1,132 @@
+"""Regenerate every figure: papermill over the numbered notebooks, in order, resumable.
+
+    python -m lib.reproduce --profile default [--only 03] [--fresh] [--set sparsity=0.6 --set languages=de,sw]
+
+Exit code 0: done. 1: something failed while running. 2: what was asked for cannot be run.
+"""
+
+import argparse
+import os
+import sys
+import tempfile
+from pathlib import Path
+
+from lib.errors import AssetError, InputError
+from lib.inputs import assets
+from lib.paths import CACHE, FIGURES, RESULTS, ROOT
+from lib.run import notebooks, progress
+from lib.study import Study
+
+
+def main(words: list[str] | None = None) -> int:
+    """Run the command line and return its exit code."""
+    try:
+        arguments = _parser().parse_args(words)
+        return run(arguments)
+    except InputError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    except (AssetError, OSError) as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+    except notebooks.PapermillExecutionError as error:
+        print(f"error: a cell of {Path(error.args[0] if error.args else '').name or 'a notebook'} failed: "
+              f"{error.ename}: {error.evalue}. The notebook up to that cell is kept as *.partial.ipynb under "
+              "notebooks/executed; what was computed is kept too, so the same command goes on from there.",
+              file=sys.stderr)
+        return 1
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m lib.reproduce", description=__doc__.split("\n")[0])
+    parser.add_argument("--profile", default="default", help="how much is computed (default: %(default)s)")
+    parser.add_argument("--only", metavar="NN", help="only the notebooks whose name begins with this")
+    parser.add_argument("--set", metavar="KEY=VALUE", action="append", default=[], dest="settings",
+                        help="override a setting of the profile; lists as a,b,c")
+    mode = parser.add_mutually_exclusive_group()
+    mode.add_argument("--redraw", action="store_true", help="draw from the published tables only, compute nothing")
+    mode.add_argument("--publish", action="store_true", help="write the run into the published tables")
+    parser.add_argument("--fresh", action="store_true", help="do not take published cells as computed")
+    return parser
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Check everything, fetch what is needed, execute, report."""
+    overrides = parse_settings(arguments.settings)
+    study = Study.load(arguments.profile, **overrides)
+    if arguments.publish and study.label != "published":
+        raise InputError("--publish writes the published tables, so it goes with --profile published and no --set")
+    if arguments.redraw and arguments.fresh:
+        raise InputError("--redraw computes nothing and --fresh computes everything anew; give one of them")
+    todo = notebooks.sources(arguments.only)
+    if not todo:
+        raise InputError(f"--only {arguments.only}: no notebook begins so; there are "
+                         f"{', '.join(p.stem for p in notebooks.sources())}")
+    job = notebooks.Job(study, overrides, arguments.fresh, arguments.redraw)
+    check_writable([FIGURES / study.label, job.folder, *([] if arguments.redraw else [CACHE / "runs" / study.profile]),
+                    *([RESULTS / "published"] if arguments.publish else [])])
+    if arguments.redraw:
+        os.environ["COMPENDIUM_REDRAW"] = "1"
+    else:
+        fetch_assets(study)
+    seconds = execute_all(job, todo)
+    for source in todo:
+        for path in notebooks.figures_of(study, source):
+            print(path.relative_to(ROOT))
+    print(f"{len(todo)} notebooks in {progress.minutes(sum(seconds.values()))}"
+          + "".join(f"\n  {name}  {progress.minutes(s)}" for name, s in seconds.items()))
+    if arguments.publish:
+        from lib.run import publish
+
+        publish.publish(study, arguments.fresh)
+    elif not arguments.redraw:
+        from lib.run import compare
+
+        print(compare.report(study))
+    return 0
+
+
+def execute_all(job: notebooks.Job, todo: list[Path]) -> dict[str, float]:
+    """Execute the notebooks that are not up to date; seconds by name of those that were run."""
+    seconds = {}
+    with notebooks.Follower(CACHE / "runs" / job.study.profile / "progress.log"):
+        for k, source in enumerate(todo, 1):
+            head = f"[{k}/{len(todo)}] {source.stem}"
+            if notebooks.unchanged(job, source):
+                print(f"{head}: nothing has changed since it was executed", flush=True)
+                continue
+            print(f"{head} ...", flush=True)
+            seconds[source.stem] = notebooks.execute(job, source)
+    return seconds
+
+
+def parse_settings(settings: list[str]) -> dict[str, str]:
+    """["sparsity=0.6"] -> {"sparsity": "0.6"}."""
+    pairs = [setting.partition("=") for setting in settings]
+    for key, sign, _ in pairs:
+        if not sign:
+            raise InputError(f"--set {key}: write it as KEY=VALUE, for example --set sparsity=0.6")
+    return {key: value for key, _, value in pairs}
+
+
+def check_writable(folders: list[Path]) -> None:
+    """Raise InputError for the first folder in which no file can be made."""
+    for folder in folders:
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            with tempfile.TemporaryFile(dir=folder):
+                pass
+        except OSError as error:
+            raise InputError(f"the folder {folder} cannot be written to ({error.strerror}); make it writable, or copy "
+                             "the repository to where you may write") from None
+
+
+def fetch_assets(study: Study) -> None:
+    """Download and verify what the study reads, before any notebook starts."""
+    wanted = {*study.models, study.calibration_corpus, *study.evaluation_corpora}
+    for name in sorted(wanted & set(assets.names())):
+        assets.fetch(name)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

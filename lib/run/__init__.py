@@ -1,0 +1,1 @@
+"""The machinery of a run: the grid, its tables, its figures, its provenance."""

@@ -1,0 +1,59 @@
+"""The reproduction report: a run's own values against the published ones, unit by unit."""
+
+from dataclasses import dataclass
+
+import pandas as pd
+
+from lib.run import store
+from lib.study import Study, Variant
+
+
+@dataclass(frozen=True)
+class Check:
+    """Which value of a table must agree, and how closely. `tolerance` is relative; 0 means identical."""
+
+    table: str
+    unit: tuple[str, ...]
+    value: str
+    tolerance: float
+
+
+# Two machines multiply matrices in a different order, so float32 sums differ in their last digits; a mask may
+# then differ in weights that lie at the threshold. 1e-3 is far below any difference the study speaks of.
+CHECKS = (
+    Check("calibration", (), "tokens", 0),
+    Check("pruning", ("layer", "module"), "removed", 0),
+    Check("pruning", ("layer", "module"), "mask_digest", 0),
+    Check("block_error", ("layer",), "error", 1e-2),
+    Check("norm_similarity", ("language", "other", "layer", "module"), "spearman", 1e-2),
+    Check("segment_nll", ("corpus", "language", "segment"), "nll", 1e-3),
+)
+
+
+def report(study: Study) -> str:
+    """A line a check: how many units of this run stand in the published tables, how many agree."""
+    lines = ["reproduction against the published tables:"]
+    for check in CHECKS:
+        both = _matched(study, check)
+        if both.empty:
+            lines.append(f"  {check.table}.{check.value}: none of this run's units is published")
+            continue
+        mine, theirs = both[check.value], both[check.value + "_published"]
+        if check.tolerance == 0:
+            agree, worst = mine == theirs, ""
+        else:
+            off = (mine - theirs).abs() / theirs.abs()
+            agree, worst = off <= check.tolerance, f", largest deviation {off.max():.2g}"
+        bound = "identical" if check.tolerance == 0 else f"within {check.tolerance:g}"
+        lines.append(f"  {check.table}.{check.value}: {int(agree.sum())} of {len(both)} units {bound}{worst}")
+    return "\n".join(lines)
+
+
+def _matched(study: Study, check: Check) -> pd.DataFrame:
+    """The run's units joined with the published ones of the same variant and unit."""
+    mine, theirs = store.own(study, check.table), store.published(check.table)
+    if mine.empty or theirs.empty:
+        return pd.DataFrame()
+    on = [*Variant.__dataclass_fields__, *check.unit]
+    mine = mine[mine["model"].isin(study.models)]
+    return mine.merge(theirs[[*on, check.value]], on=on, suffixes=("", "_published"))

@@ -1,0 +1,42 @@
+"""One style for every figure, one way to save it."""
+
+import matplotlib
+import matplotlib.pyplot as plt
+import pandas as pd
+import seaborn as sns
+
+from lib.paths import FIGURES
+from lib.study import Study
+
+# The field's two kinds of colour scale: differences are centred on 0, amounts run one way.
+DIVERGING = "vlag"
+SEQUENTIAL = "viridis"
+WIDTH = 7.2  # inches: a text page's width
+
+
+def style() -> None:
+    """Set matplotlib and seaborn for the notebook: readable at a page's width, safe for colour-blind eyes,
+    the same bytes each time."""
+    sns.set_theme(context="paper", style="ticks", palette="colorblind", rc={
+        "figure.constrained_layout.use": True, "figure.dpi": 110, "savefig.dpi": 200,
+        "axes.spines.top": False, "axes.spines.right": False, "axes.titlesize": 9, "axes.labelsize": 9,
+        "xtick.labelsize": 8, "ytick.labelsize": 8, "legend.fontsize": 8, "legend.frameon": False,
+        "svg.hashsalt": "compendium", "svg.fonttype": "path", "pdf.fonttype": 42,
+        "font.family": "DejaVu Sans"})
+    matplotlib.rcParams["figure.max_open_warning"] = 0
+
+
+def save(fig: plt.Figure, slug: str, frame: pd.DataFrame, study: Study) -> None:
+    """Write figures/<label>/<slug>.{svg,pdf,png,csv}; the csv holds exactly the plotted frame.
+
+    `slug` begins with the number of the notebook that draws it. The study's label and models are printed
+    in small type, so that a quick figure cannot pass for a result.
+    """
+    note = f"profile {study.label} · {', '.join(study.models)}"
+    fig.supxlabel(note, fontsize=6, color="0.4", x=0.995, ha="right")
+    folder = FIGURES / study.label
+    folder.mkdir(parents=True, exist_ok=True)
+    dateless = {"svg": {"Date": None}, "pdf": {"CreationDate": None}, "png": {"Software": None}}
+    for kind, metadata in dateless.items():
+        fig.savefig(folder / f"{slug}.{kind}", metadata=metadata)
+    frame.to_csv(folder / f"{slug}.csv", index=False, lineterminator="\n", float_format="%.6g")

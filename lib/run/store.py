@@ -1,0 +1,151 @@
+"""Result tables: only missing cells are computed, what is computed is never lost.
+
+A table is a set of cells. Each row carries `cell`, the hash of everything its value depends on. A run
+writes one *part* (a parquet file) a visit under data/cache/runs/<profile>/<table>/; the published tables
+are single files under data/results/published/.
+"""
+
+import hashlib
+import json
+import os
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from lib.errors import InputError
+from lib.paths import CACHE, RESULTS
+from lib.run import progress
+from lib.study import Study, Variant
+
+# Raised by hand when the meaning of a table's values changes: cells computed before then no longer count.
+SCHEMA = {"calibration": 1, "norm_similarity": 1, "pruning": 1, "block_error": 1, "segment_nll": 1, "timings": 1}
+PUBLISHED = RESULTS / "published"
+
+
+@dataclass(frozen=True)
+class Visit:
+    """One loading of one model in one state, and the cells of each table that it can fill:
+    `cells[table][cell]` holds what the cell needs beyond the variant."""
+
+    variant: Variant
+    cells: dict[str, dict[str, dict]]
+
+    @property
+    def label(self) -> str:
+        return self.variant.label
+
+
+Compute = Callable[[Visit, dict[str, dict[str, dict]]], Iterator[tuple[str, pd.DataFrame]]]
+
+
+def collect(study: Study, what: str, visits: Sequence[Visit], compute: Compute, fresh: bool
+            ) -> dict[str, pd.DataFrame]:
+    """Every table the visits fill, complete. `compute(visit, missing)` yields (table, rows) for the cells of
+    the visit that are missing, and is called only where one is; its rows are written as they come.
+
+    Raises InputError when something is missing and this process may only redraw.
+    """
+    tables = list(visits[0].cells)
+    cells = {table: [cell for visit in visits for cell in visit.cells[table]] for table in tables}
+    have = {table: set(done(study, table, cells[table], fresh)["cell"]) for table in tables}
+    pending = [v for v in visits if any(v.cells[table].keys() - have[table] for table in tables)]
+    if pending and redraw_only():
+        raise InputError(f"{len(pending)} of {len(visits)} visits of {what} are not in the published tables, and "
+                         "redrawing computes nothing; run `make figures` or `make publish` first")
+    for visit in progress.visits(what, pending):
+        start = time.monotonic()
+        missing = {table: {c: e for c, e in visit.cells[table].items() if c not in have[table]} for table in tables}
+        for table, frame in compute(visit, missing):
+            write(study, table, frame)
+        _time(study, what, visit.variant, time.monotonic() - start)
+    return {table: done(study, table, cells[table], fresh) for table in tables}
+
+
+def _time(study: Study, what: str, variant: Variant, seconds: float) -> None:
+    cell = key("timings", {"what": what} | vars(variant))
+    write(study, "timings", pd.DataFrame([{"cell": cell} | vars(variant) | {"what": what, "seconds": seconds}]))
+
+
+def key(table: str, inputs: dict) -> str:
+    """The cell's name: 16 hex digits over the table, its SCHEMA and the inputs (any JSON values)."""
+    text = json.dumps([table, SCHEMA[table], inputs], sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def run_folder(study: Study) -> Path:
+    """Where this profile's own run keeps its parts and masks."""
+    return CACHE / "runs" / study.profile
+
+
+def write(study: Study, table: str, frame: pd.DataFrame) -> None:
+    """Add the frame's cells to the run as one part, whole or not at all."""
+    name = hashlib.sha256("".join(sorted(frame["cell"].unique())).encode()).hexdigest()[:16]
+    write_parquet(frame, run_folder(study) / table / f"{name}.parquet")
+
+
+def write_parquet(frame: pd.DataFrame, path: Path) -> None:
+    """Write atomically, with checksums of the pages so that a damaged file is noticed."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=".part-")
+    os.close(handle)
+    try:
+        pq.write_table(pa.Table.from_pandas(frame, preserve_index=False), temporary, write_page_checksum=True)
+        os.chmod(temporary, 0o644)
+        os.replace(temporary, path)
+    except BaseException:
+        os.unlink(temporary)
+        raise
+
+
+def read_parquet(path: Path) -> pd.DataFrame:
+    """The frame, its page checksums verified. Raises OSError or pyarrow.ArrowException when damaged."""
+    return pq.read_table(path, page_checksum_verification=True).to_pandas()
+
+
+def own(study: Study, table: str) -> pd.DataFrame:
+    """All cells of this profile's own run. A damaged part is named, removed and so computed again."""
+    frames = []
+    for path in sorted((run_folder(study) / table).glob("*.parquet")):
+        try:
+            frames.append(read_parquet(path))
+        except (OSError, pa.ArrowException) as error:
+            print(f"{path} is damaged ({error}); its cells are computed again", file=sys.stderr)
+            path.unlink()
+    return pd.concat(frames, ignore_index=True) if frames else pd.DataFrame({"cell": []})
+
+
+def published(table: str) -> pd.DataFrame:
+    """The committed table, without rows when there is none."""
+    path = PUBLISHED / f"{table}.parquet"
+    return read_parquet(path) if path.is_file() else pd.DataFrame({"cell": []})
+
+
+def done(study: Study, table: str, cells: Iterable[str], fresh: bool) -> pd.DataFrame:
+    """The rows of those `cells` that are computed, in the order of `cells`. Published cells count as
+    computed unless `fresh`; a cell of the own run goes before them."""
+    order = {cell: k for k, cell in enumerate(cells)}
+    frames = [own(study, table)] if redraw_only() is False else []
+    if not fresh:
+        frames.append(published(table))
+    rows, seen = [], set()
+    for frame in frames:
+        frame = frame[frame["cell"].isin(order.keys() - seen)]
+        seen |= set(frame["cell"])
+        rows.append(frame)
+    rows = [frame for frame in rows if len(frame)]
+    if not rows:
+        return pd.DataFrame({"cell": []})
+    table = pd.concat(rows, ignore_index=True)
+    return table.sort_values("cell", key=lambda c: c.map(order), kind="stable", ignore_index=True)
+
+
+def redraw_only() -> bool:
+    """Whether this process may only draw from the published tables (set by `python -m lib.reproduce --redraw`)."""
+    return os.environ.get("COMPENDIUM_REDRAW") == "1"

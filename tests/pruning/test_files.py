@@ -1,0 +1,45 @@
+import pytest
+import torch
+
+from lib.inputs import models
+from lib.pruning import files
+from lib.pruning.driver import prune
+
+
+@pytest.fixture(scope="module")
+def pruned():
+    model, _ = models.load("tiny-llama")
+    ids = torch.arange(4 * 32).reshape(4, 32) % 256
+    return prune(model, ids, "wanda", 0.5)
+
+
+def test_a_file_gives_back_what_was_saved(pruned, tmp_path):
+    files.save(pruned, tmp_path / "p.safetensors")
+    loaded = files.load(tmp_path / "p.safetensors")
+    assert loaded.masks.keys() == pruned.masks.keys()
+    assert all(torch.equal(loaded.masks[k], pruned.masks[k]) for k in pruned.masks)
+    assert (loaded.layers, loaded.block_errors, loaded.digest()) == (pruned.layers, pruned.block_errors, pruned.digest())
+    assert [p.name for p in tmp_path.iterdir()] == ["p.safetensors"]
+
+
+def test_a_bit_is_one_weight(pruned, tmp_path):
+    files.save(pruned, tmp_path / "p.safetensors")
+    weights = sum(mask.numel() for mask in pruned.masks.values())
+    assert (tmp_path / "p.safetensors").stat().st_size < weights / 8 + 20_000
+
+
+@pytest.mark.parametrize("damage", ["cut", "flip", "other"])
+def test_a_damaged_file_is_never_read(pruned, tmp_path, capsys, damage):
+    path = tmp_path / "p.safetensors"
+    files.save(pruned, path)
+    data = bytearray(path.read_bytes())
+    if damage == "flip":
+        data[-100] ^= 1
+    path.write_bytes({"cut": data[:-50], "flip": data, "other": b"nothing"}[damage])
+    assert files.load_if_whole(path) is None
+    assert "pruned again" in capsys.readouterr().err
+
+
+def test_no_file_is_no_damage(tmp_path, capsys):
+    assert files.load_if_whole(tmp_path / "none") is None
+    assert capsys.readouterr().err == ""

@@ -1,0 +1,93 @@
+import pandas as pd
+import pytest
+
+from lib.errors import InputError
+from lib.run import store
+from lib.run.store import Visit
+from lib.study import Study
+
+
+@pytest.fixture
+def study(tmp_path, monkeypatch):
+    monkeypatch.setattr(store, "CACHE", tmp_path / "cache")
+    monkeypatch.setattr(store, "PUBLISHED", tmp_path / "published")
+    return Study.load("quick")
+
+
+def visits(study):
+    return [Visit(v, {"pruning": {store.key("pruning", {"k": k, "x": x}): {"k": k, "x": x} for x in range(2)}})
+            for k, v in enumerate(study.variants()[:4])]
+
+
+class Compute:
+    """Counts its calls; can be told to fail at one."""
+
+    def __init__(self, fail_at=None):
+        self.calls, self.fail_at = [], fail_at
+
+    def __call__(self, visit, missing):
+        if len(self.calls) == self.fail_at:
+            raise RuntimeError("interrupted")
+        self.calls.append(missing)
+        yield "pruning", pd.DataFrame([{"cell": c} | e for c, e in missing["pruning"].items()])
+
+
+def test_only_what_is_missing_is_computed(study):
+    compute = Compute()
+    first = store.collect(study, "t", visits(study), compute, False)["pruning"]
+    again = store.collect(study, "t", visits(study), compute, False)["pruning"]
+    assert len(compute.calls) == 4
+    pd.testing.assert_frame_equal(first, again)
+    assert first["k"].tolist() == [0, 0, 1, 1, 2, 2, 3, 3], "rows follow the grid, not the order of computing"
+
+
+def test_an_interrupted_run_goes_on_where_it_was(study):
+    with pytest.raises(RuntimeError):
+        store.collect(study, "t", visits(study), Compute(fail_at=2), False)
+    rest = Compute()
+    table = store.collect(study, "t", visits(study), rest, False)["pruning"]
+    assert len(rest.calls) == 2 and len(table) == 8
+
+
+@pytest.mark.parametrize("damage", [lambda b: b[:len(b) // 2], lambda b: b"", lambda b: flip(b, 60)])
+def test_a_damaged_part_is_computed_again(study, damage, capsys):
+    whole = store.collect(study, "t", visits(study), Compute(), False)["pruning"]
+    part = sorted((store.run_folder(study) / "pruning").glob("*.parquet"))[1]
+    part.write_bytes(damage(part.read_bytes()))
+    rest = Compute()
+    table = store.collect(study, "t", visits(study), rest, False)["pruning"]
+    assert len(rest.calls) == 1 and part.name in capsys.readouterr().err
+    pd.testing.assert_frame_equal(table, whole)
+
+
+def flip(data: bytes, at: int) -> bytes:
+    return data[:at] + bytes([data[at] ^ 0x10]) + data[at + 1:]
+
+
+def test_published_cells_count_unless_fresh(study):
+    table = store.collect(study, "t", visits(study), Compute(), False)["pruning"]
+    store.write_parquet(table, store.PUBLISHED / "pruning.parquet")
+    for part in (store.run_folder(study) / "pruning").glob("*.parquet"):
+        part.unlink()
+    stale, anew = Compute(), Compute()
+    assert len(store.collect(study, "t", visits(study), stale, False)["pruning"]) == 8
+    store.collect(study, "t", visits(study), anew, True)
+    assert (len(stale.calls), len(anew.calls)) == (0, 4)
+
+
+def test_a_redraw_reads_the_published_tables_alone_and_computes_nothing(study, monkeypatch):
+    monkeypatch.setenv("COMPENDIUM_REDRAW", "1")
+    with pytest.raises(InputError, match="make figures"):
+        store.collect(study, "t", visits(study), Compute(), False)
+
+
+def test_a_schema_raised_makes_other_cells(monkeypatch):
+    before = store.key("pruning", {"a": 1})
+    monkeypatch.setitem(store.SCHEMA, "pruning", 99)
+    assert store.key("pruning", {"a": 1}) != before
+
+
+def test_a_failed_write_leaves_nothing(tmp_path):
+    with pytest.raises(Exception, match="Conversion|could not|Expected|tried to convert"):
+        store.write_parquet(pd.DataFrame({"a": [1, "x", object()]}), tmp_path / "t.parquet")
+    assert list(tmp_path.iterdir()) == []
