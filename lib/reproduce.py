@@ -26,14 +26,8 @@ def main(words: list[str] | None = None) -> int:
     except InputError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
-    except (AssetError, OSError) as error:
+    except (AssetError, notebooks.NotebookError, OSError) as error:
         print(f"error: {error}", file=sys.stderr)
-        return 1
-    except notebooks.PapermillExecutionError as error:
-        print(f"error: a cell of {Path(error.args[0] if error.args else '').name or 'a notebook'} failed: "
-              f"{error.ename}: {error.evalue}. The notebook up to that cell is kept as *.partial.ipynb under "
-              "notebooks/executed; what was computed is kept too, so the same command goes on from there.",
-              file=sys.stderr)
         return 1
 
 

@@ -133,7 +133,8 @@ def _typed(key: str, kind, value):
     element = {tuple[str, ...]: str, tuple[int, ...]: int}.get(kind)
     try:
         if element:
-            parts = value.split(",") if isinstance(value, str) else value if isinstance(value, list | tuple) else [value]
+            parts = value.split(",") if isinstance(value, str) else value
+            parts = parts if isinstance(parts, list | tuple) else [parts]
             return tuple(element(p.strip() if isinstance(p, str) else p) for p in parts)
         if kind is int and not isinstance(value, str) and int(value) != value:
             raise ValueError

@@ -140,8 +140,8 @@ def test_a_cell_that_fails_ends_with_1_and_keeps_what_was_computed(copies):
 
 def test_plain_papermill_from_another_folder_gives_the_same_figures(copies, unbroken, tmp_path):
     place = copies("papermill")
-    words = [sys.executable, "-m", "papermill", str(place / "notebooks/01_calibration.ipynb"), str(tmp_path / "o.ipynb"),
-             "-p", "profile", "quick", "-k", "python3"]
+    source, target = place / "notebooks/01_calibration.ipynb", tmp_path / "out.ipynb"
+    words = [sys.executable, "-m", "papermill", source, target, "-p", "profile", "quick", "-k", "python3"]
     environment = os.environ | {"HF_HUB_OFFLINE": "1", "PYTHONPATH": str(place)}
     done = subprocess.run(words, cwd=tmp_path, env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 import pandas as pd
 import torch
+import torch.nn.functional as F
 
 from lib.errors import InputError
 from lib.inputs.models import prefix_token
@@ -25,8 +26,8 @@ def segment_nll(model, tokenizer, segments: Sequence[str], texts: Sequence[str],
     """One row a segment: `segment`, `nll` (nats, summed over its tokens), `tokens`, `bytes` (UTF-8).
 
     nll = -sum_t ln p(x_t | prefix, x_<t). Without a prefix token the first token cannot be scored: it is
-    left out of `nll`, `tokens` and `bytes` alike. Logits are computed for a chunk of positions at a time, in float32, and
-    never for all: at most LOGIT_BYTES stand in memory, whatever the vocabulary.
+    left out of `nll`, `tokens` and `bytes` alike. Logits are computed in float32 for a chunk of positions at a
+    time and never for all: they and their log-softmax take at most twice LOGIT_BYTES, whatever the vocabulary.
 
     Raises InputError when a segment is empty or longer than the model's context.
     """
@@ -108,8 +109,7 @@ class Head:
 
     def nll(self, states: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
         """-ln p(target) [n] in float32 for states [n, hidden] and target ids [n]."""
-        logits = self.logits(states)
-        return torch.logsumexp(logits, dim=-1) - logits.gather(1, targets[:, None])[:, 0]
+        return F.cross_entropy(self.logits(states), targets, reduction="none")
 
     def _compare(self, model, vocabulary: int) -> None:
         ids = (torch.arange(6, device=next(model.parameters()).device) * 7 % vocabulary)[None]

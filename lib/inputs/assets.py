@@ -128,7 +128,7 @@ def _download(asset: dict, file: dict, temporary: Path) -> Path:
     got = _hash(files[0])
     if got != file["sha256"]:
         raise AssetError(f"{file['package']} has sha256 {got}, but data/assets.toml pins {file['sha256']}. It is not "
-                         "the file this compendium was made with and is not used; try again, and if it persists, report it")
+                         "the file this compendium was made with and is not used; try again, report it if it persists")
     return files[0]
 
 

@@ -10,7 +10,7 @@ from lib.inputs import text
 KINDS = (".txt", ".jsonl", ".parquet")
 SPLITS = ("calibration", "evaluation", "parallel")
 HELP = ("a text folder holds <language>.txt (a segment a line), <language>.jsonl (field text, and id if you like) or "
-        "<language>.parquet (column text, and id if you like), at its top or under calibration/, evaluation/, parallel/")
+        "<language>.parquet (column text, id if you like), at its top or under calibration/, evaluation/, parallel/")
 
 
 def known(folder: Path, split: str) -> tuple[str, ...]:

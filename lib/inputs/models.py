@@ -7,12 +7,13 @@ name until `load`.
 """
 
 import hashlib
+import io
 import json
 import os
 import re
 import shutil
 import tempfile
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stderr
 from functools import lru_cache
 from pathlib import Path
 from typing import NamedTuple
@@ -48,15 +49,18 @@ def load(name: str, dtype: str = "float32", device: str | None = None):
     from lib.pruning.blocks import find_blocks, linear_layers
 
     if dtype not in DTYPES:
-        raise InputError(f"dtype is {dtype!r}; allowed: {', '.join(DTYPES)}. Pruning compares weights by size, so "
-                         "integer and quantized weights cannot be used")
+        raise InputError(f"dtype is {dtype!r}; allowed: {', '.join(DTYPES)}. Pruning compares weights by "
+                         "size, so integer and quantized weights cannot be used")
     check(name)
     if name in tiny.RECIPES:
         model, tokenizer = tiny.model(name).to(getattr(torch, dtype)), tiny.tokenizer()
     else:
-        model, tokenizer = _from_folder(_folder(name), getattr(torch, dtype))
+        folder = _folder(name)
+        with _quiet():
+            model, tokenizer = _read(folder, getattr(torch, dtype))
     if not any(linear_layers(block) for block in find_blocks(model)[1]):
-        raise InputError(f"{name} ({type(model).__name__}) has no linear layers in its blocks: nothing to prune")
+        raise InputError(f"model {name} ({type(model).__name__}) has no linear layers in its blocks, so "
+                         "there is nothing to prune; give a transformer decoder")
     model.config.get_text_config().use_cache = False
     model.requires_grad_(False).eval().to(device or ("cuda" if torch.cuda.is_available() else "cpu"))
     return model, tokenizer
@@ -98,7 +102,7 @@ def fingerprint(name: str) -> str:
 
 
 def prefix_token(tokenizer) -> int | None:
-    """Id that text starts with: BOS if there is one, else EOS (the harness's `prefix_token_id`), else None."""
+    """Id that text starts with: BOS if there is one, else EOS (lm-eval's `prefix_token_id`), else None."""
     return tokenizer.eos_token_id if tokenizer.bos_token_id is None else tokenizer.bos_token_id
 
 
@@ -110,24 +114,25 @@ def _local(name: str) -> Path | None:
         if path.is_dir() or (path.suffix == ".gguf" and path.is_file()):
             return path
     if not HUB.fullmatch(name):
-        raise InputError(f"model {name!r} is unknown. Known: {', '.join([*KNOWN, *tiny.RECIPES])}. Otherwise give a "
-                         "folder with config.json, safetensors and tokenizer, a .gguf file, or a hub id as "
-                         "organisation/model or organisation/model@revision")
+        raise InputError(f"model {name!r} is unknown. Known: {', '.join([*KNOWN, *tiny.RECIPES])}. Otherwise "
+                         "give a folder with config.json, safetensors and tokenizer, a .gguf file, or a hub "
+                         "id as organisation/model or organisation/model@revision")
     return None
 
 
 def _folder(name: str) -> Path:
-    """A folder of safetensors and tokenizer for a name that `check` let pass, made or fetched where needed."""
+    """A folder of safetensors and tokenizer for a name that `check` let pass, made or fetched if need be."""
     if name in KNOWN:
         target = CACHE / "models" / f"{name}-{assets.pin(name)[:12]}-{CONVERSION}"
         return target if target.is_dir() else _convert(assets.fetch(name) / KNOWN[name].gguf, target)
-    place = _hub_snapshot(name) if _local(name) is None else _local(name)
+    place = _local(name) or _hub_snapshot(name)
     if place.is_file():
         target = CACHE / "models" / f"{place.stem}-{_file_hash(place)[:12]}-{CONVERSION}"
         return target if target.is_dir() else _convert(place, target)
     if not list(place.glob("*.safetensors")):
-        raise InputError(f"model {name} has no *.safetensors file. Pickled checkpoints (.bin, .pt) can run code when "
-                         "they are opened and are refused; convert it with save_pretrained, or give a .gguf file")
+        raise InputError(f"model {name} has no *.safetensors file. Pickled checkpoints (.bin, .pt) can run "
+                         "code when they are opened and are refused; convert it with save_pretrained, or "
+                         "give a .gguf file")
     return place
 
 
@@ -138,8 +143,8 @@ def _config(name: str) -> dict:
         return {}
     path = _hub_config(name) if place is None else place / "config.json"
     if not path.is_file():
-        raise InputError(f"the folder {place} has no config.json, so it is not a model; give the folder that holds "
-                         "config.json, or the .gguf file itself")
+        raise InputError(f"the folder {place} has no config.json, so it is not a model; give the folder that "
+                         "holds config.json, or the .gguf file itself")
     return json.loads(path.read_text())
 
 
@@ -149,14 +154,14 @@ def _check_config(name: str, config: dict) -> None:
 
     kind, made_as = config.get("model_type"), config.get("architectures") or []
     causal = MODEL_FOR_CAUSAL_LM_MAPPING_NAMES.get(kind)
+    only = "Only decoders, which predict the next token, can be used"
     if config.get("auto_map"):
         reason = ("its config.json names code of its own (auto_map). Code from a model is never run "
                   "(trust_remote_code is off); models whose class is part of transformers can be used")
     elif config.get("is_encoder_decoder"):
-        reason = f"it is an encoder-decoder ({kind}). Only decoders, which predict the next token, can be used"
+        reason = f"it is an encoder-decoder ({kind}). {only}"
     elif causal is None or (made_as and causal not in made_as):
-        reason = (f"it is no causal language model (model_type {kind!r}, architectures {made_as}). Only decoders, "
-                  "which predict the next token, can be used")
+        reason = f"it is no causal language model (model_type {kind!r}, architectures {made_as}). {only}"
     elif config.get("quantization_config"):
         reason = ("its weights are quantized. Pruning compares weights by size: use the original in float32, "
                   "bfloat16 or float16")
@@ -193,13 +198,16 @@ def _hub_errors(name: str):
     except errors.GatedRepoError:
         reason = "it is gated: accept its terms on its page, then run `hf auth login`"
     except errors.RepositoryNotFoundError:
-        reason = ("neither a local folder nor a hub model of that name exists; a private one needs `hf auth login`")
+        reason = "there is no local folder and no hub model of that name; a private one needs `hf auth login`"
     except errors.RevisionNotFoundError:
         reason = "that revision does not exist; leave @revision out for the newest"
-    except errors.EntryNotFoundError as error:
-        offline = isinstance(error, errors.LocalEntryNotFoundError)
-        reason = (f"it is no local folder, and the hub cannot be reached. With a network, run `hf download "
-                  f"{_repository(name)[0]}` once" if offline else "that repository holds no config.json, so no model")
+    except errors.LocalEntryNotFoundError:
+        reason = ("it is no local folder, and the hub cannot be reached. Run "
+                  f"`hf download {_repository(name)[0]}` once with a network")
+    except errors.EntryNotFoundError:
+        reason = "that repository holds no config.json, so it is no model of transformers"
+    except errors.HfHubHTTPError as error:
+        reason = f"the hub answered: {error}"
     else:
         return
     raise InputError(f"model {name} cannot be had: {reason}. Known without the hub: "
@@ -208,7 +216,7 @@ def _hub_errors(name: str):
 
 @lru_cache(maxsize=64)
 def _hub_config(name: str) -> Path:
-    """config.json in the hub's cache; its folder is named by the commit. Resolved once a process, so that what
+    """config.json in the hub's cache, in a folder named by the commit. Resolved once a process, so that what
     is loaded is what was fingerprinted."""
     from huggingface_hub import hf_hub_download
 
@@ -230,34 +238,37 @@ def _hub_snapshot(name: str) -> Path:
 
 @contextmanager
 def _quiet():
-    """transformers' progress bars off: they would stand in executed notebooks."""
+    """No progress bars on stderr: they would stand in executed notebooks."""
     from transformers.utils import logging
 
     shown = logging.is_progress_bar_enabled()
     logging.disable_progress_bar()
     try:
-        yield
+        with redirect_stderr(io.StringIO()):
+            yield
     finally:
         if shown:
             logging.enable_progress_bar()
 
 
-def _from_folder(folder: Path, dtype):
-    """(model, tokenizer) of a folder of safetensors. A weight the files lack would be random: an error."""
+def _read(folder: Path, dtype, gguf: str | None = None):
+    """(model, tokenizer) of a folder. A weight that the files lack would be random: that is an error."""
     from safetensors import SafetensorError
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
+    where = {"gguf_file": gguf} if gguf else {}
+    safe = {"local_files_only": True, "trust_remote_code": False}
+    source = folder / gguf if gguf else folder
     try:
-        with _quiet():
-            model, report = AutoModelForCausalLM.from_pretrained(
-                folder, dtype=dtype, local_files_only=True, use_safetensors=True, output_loading_info=True)
-            tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
-    except (OSError, ValueError, RuntimeError, SafetensorError) as error:
-        raise InputError(f"the model in {folder} cannot be read: {error}") from error
-    if report["missing_keys"]:
-        missing = sorted(report["missing_keys"])
-        raise InputError(f"the model in {folder} lacks {len(missing)} weights of {type(model).__name__}, among them "
-                         f"{missing[0]}; they would be random. Complete the folder, or give another model")
+        model, report = AutoModelForCausalLM.from_pretrained(
+            folder, dtype=dtype, use_safetensors=not gguf, output_loading_info=True, **safe, **where)
+        tokenizer = AutoTokenizer.from_pretrained(folder, **safe, **where)
+    except (OSError, ValueError, RuntimeError, KeyError, SafetensorError) as error:
+        raise InputError(f"the model in {source} cannot be read: {error}") from error
+    missing = sorted(report["missing_keys"])
+    if missing:
+        raise InputError(f"the model in {source} lacks {len(missing)} weights of {type(model).__name__}, "
+                         f"among them {missing[0]}, which would be random; complete it or give another model")
     return model, tokenizer
 
 
@@ -267,23 +278,19 @@ def _convert(gguf: Path, target: Path) -> Path:
     Written under a temporary name and moved as a whole, so that the folder is complete when it exists.
     """
     import torch
-    from transformers import AutoModelForCausalLM, AutoTokenizer
 
     target.parent.mkdir(parents=True, exist_ok=True)
-    with _quiet():
-        try:
-            read = AutoModelForCausalLM.from_pretrained(gguf.parent, gguf_file=gguf.name, dtype=torch.float32)
-            tokenizer = AutoTokenizer.from_pretrained(gguf.parent, gguf_file=gguf.name)
-        except (OSError, ValueError, KeyError) as error:
-            raise InputError(f"{gguf} cannot be read as a GGUF model: {error}") from error
-    # transformers marks the model as quantized and refuses to save it, so the weights move to a plain one.
-    config = type(read.config).from_dict({k: v for k, v in read.config.to_dict().items() if k != "quantization_config"})
-    model = type(read)(config)
-    model.load_state_dict(read.state_dict())
     temporary = Path(tempfile.mkdtemp(dir=target.parent, prefix=".part-"))
     try:
-        model.save_pretrained(temporary)
-        tokenizer.save_pretrained(temporary)
+        with _quiet():
+            read, tokenizer = _read(gguf.parent, torch.float32, gguf.name)
+            # transformers marks the model as quantized and will not save it: its weights move to a plain one.
+            config = read.config.to_dict()
+            del config["quantization_config"]
+            model = type(read)(type(read.config).from_dict(config))
+            model.load_state_dict(read.state_dict())
+            model.save_pretrained(temporary)
+            tokenizer.save_pretrained(temporary)
         temporary.chmod(0o755)
         if not target.is_dir():  # another process may have been faster
             os.replace(temporary, target)

@@ -13,7 +13,8 @@ import numpy as np
 RECIPE = 1  # raise when a change below changes the weights or the tokenizer
 BOS, EOS, VOCABULARY = 256, 257, 258
 _IDS = {"bos_token_id": BOS, "eos_token_id": EOS, "pad_token_id": None, "vocab_size": VOCABULARY}
-_ROTARY = {"hidden_size": 64, "intermediate_size": 128, "num_attention_heads": 4, "max_position_embeddings": 512}
+_ROTARY = {"hidden_size": 64, "intermediate_size": 128, "num_attention_heads": 4, "num_hidden_layers": 2,
+           "max_position_embeddings": 512}
 
 # model type of transformers -> its settings. Gemma 3's window is shorter than any test sequence, so a block
 # that is given another block's mask computes something else.
@@ -22,10 +23,10 @@ RECIPES = {
     "tiny-gemma3": ("gemma3_text", _ROTARY | {
         "num_hidden_layers": 4, "num_key_value_heads": 1, "head_dim": 16, "query_pre_attn_scalar": 16,
         "sliding_window": 16, "layer_types": ["sliding_attention", "full_attention"] * 2}),
-    "tiny-qwen2": ("qwen2", _ROTARY | {"hidden_size": 32, "num_hidden_layers": 2, "num_key_value_heads": 2}),
-    "tiny-cohere": ("cohere", _ROTARY | {"num_hidden_layers": 2, "num_key_value_heads": 2, "logit_scale": 0.5}),
+    "tiny-qwen2": ("qwen2", _ROTARY | {"hidden_size": 32, "num_key_value_heads": 2}),
+    "tiny-cohere": ("cohere", _ROTARY | {"num_key_value_heads": 2, "logit_scale": 0.5}),
     "tiny-bloom": ("bloom", {"hidden_size": 64, "n_layer": 2, "n_head": 4}),
-    "tiny-gpt-neox": ("gpt_neox", _ROTARY | {"num_hidden_layers": 2}),
+    "tiny-gpt-neox": ("gpt_neox", _ROTARY),
 }
 
 
@@ -45,7 +46,8 @@ def model(name: str):
         made = AutoModelForCausalLM.from_config(config, dtype=torch.float32)
     with torch.no_grad():
         for key, weight in made.named_parameters():
-            weight.copy_(torch.from_numpy(_values(f"{name}/{key}", tuple(weight.shape), weight.mean().item())))
+            values = _values(f"{name}/{key}", tuple(weight.shape), weight.mean().item())
+            weight.copy_(torch.from_numpy(values))
     return made
 
 

@@ -24,9 +24,9 @@ class Pruned:
     `masks`: by full module name, bool [out, in] on the CPU, True = kept.
     `layers`, one row a matrix: layer, module (name inside the block), weights, removed, zero_before (exactly
     zero in the dense model), mask_digest.
-    `block_errors`, one row a block: layer, error = ||B'(h) - B(h)||_F^2 / ||B(h) - h||_F^2 over the calibration
-    tokens, with B the dense block, B' the pruned one, and h what the pruned blocks before it give: the relative
-    error of what the block adds. Empty when there were no windows.
+    `block_errors`, one row a block: layer, error = ||B'(h) - B(h)||_F^2 / ||B(h) - h||_F^2 over the
+    calibration tokens, with B the dense block, B' the pruned one, and h what the pruned blocks before it
+    give: the relative error of what the block adds. Empty when there were no windows.
     """
 
     masks: dict[str, Tensor]
@@ -44,14 +44,14 @@ class Pruned:
 
 
 @torch.no_grad()
-def prune(model: nn.Module, windows: Tensor | None, method: str, sparsity: float, pattern: str = "unstructured",
-          group: str | None = None, batch_size: int = 8) -> Pruned:
-    """Choose the weights to remove from all linear layers of the decoder's blocks; token ids windows [n, seqlen].
+def prune(model: nn.Module, windows: Tensor | None, method: str, sparsity: float,
+          pattern: str = "unstructured", group: str | None = None, batch_size: int = 8) -> Pruned:
+    """Token ids windows [n, seqlen] -> the weights to remove from all linear layers of the decoder's blocks.
 
-    All linears of a block see the dense block's inputs behind a pruned prefix; the pruned block then feeds the
-    next one (as in the reference implementations of SparseGPT and Wanda). Output layer, embeddings, norms and
-    biases are not touched. `sparsity`: share removed in each comparison group; `group`: None takes the method's
-    published one. A method that scores weights alone takes windows=None and then runs nothing.
+    All linears of a block see the dense block's inputs behind a pruned prefix; the pruned block then feeds
+    the next one (as in the reference implementations of SparseGPT and Wanda). Output layer, embeddings, norms
+    and biases are not touched. `sparsity`: share removed in each comparison group; `group`: None takes the
+    method's published one. A method that scores weights alone takes windows=None and then runs nothing.
     In memory: two hidden states a calibration token, and one block's dense weights.
 
     Raises InputError before any work on what cannot be done; during it when activations are not finite.
@@ -73,8 +73,10 @@ def prune(model: nn.Module, windows: Tensor | None, method: str, sparsity: float
             removed = _removed(f"{name}.{layer}", W, method, statistics.get(layer), sparsity, group)
             mask = (~removed).cpu()
             masks[f"{name}.{layer}"] = mask
-            layers.append({"layer": index, "module": layer, "weights": W.numel(), "removed": int(removed.sum()),
-                           "zero_before": int((W == 0).sum()), "mask_digest": _mask_digest(mask)[:16]})
+            layers.append({"layer": index, "module": layer, "weights": W.numel(),
+                           "removed": int(removed.count_nonzero()),
+                           "zero_before": W.numel() - int(W.count_nonzero()),
+                           "mask_digest": _mask_digest(mask)[:16]})
             pairs.append((W, removed))
         return pairs
 
@@ -102,8 +104,8 @@ def applied(model: nn.Module, pruned: Pruned) -> Iterator[nn.Module]:
     for name, mask in pruned.masks.items():
         W = weight_matrix(modules[name]) if name in modules else None
         if W is None or W.shape != mask.shape:
-            raise InputError(f"the masks do not belong to this model: {name} of shape {list(mask.shape)} is not in "
-                             f"{type(model).__name__}; load the model that was pruned")
+            raise InputError(f"the masks do not belong to this model: {type(model).__name__} has no {name} "
+                             f"of shape {list(mask.shape)}; load the model that was pruned")
         pairs.append((W, ~mask.to(W.device)))
     with _zeroed(pairs):
         yield model
@@ -112,24 +114,26 @@ def applied(model: nn.Module, pruned: Pruned) -> Iterator[nn.Module]:
 @contextmanager
 def _zeroed(pairs: Iterable[tuple[Tensor, Tensor]]) -> Iterator[None]:
     """Each W [out, in] with its `removed` weights zero, put back at the end."""
-    saved: list[tuple[Tensor, Tensor, Tensor]] = []
+    dense: list[tuple[Tensor, Tensor]] = []
     try:
         for W, removed in pairs:
-            saved.append((W, removed, W[removed]))
+            dense.append((W, W.clone()))
             W.masked_fill_(removed, 0)
         yield
     finally:
-        for W, removed, values in saved:
-            W.masked_scatter_(removed, values)
+        for W, values in dense:
+            W.copy_(values)
 
 
 def _removed(layer: str, W: Tensor, method: str, statistic, sparsity: float, group: str) -> Tensor:
     """bool [out, in] of one linear layer."""
     if not W.isfinite().all():
-        raise InputError(f"the weights of layer {layer} are not finite (NaN or infinity); the model is damaged")
+        raise InputError(f"the weights of layer {layer} are not finite (NaN or infinity): the model is "
+                         "damaged; load it anew, or in float32 if its dtype overflows")
     score, needs, _ = METHODS[method]
     if needs and statistic is None:
-        raise InputError(f"layer {layer} saw no calibration token, so {method} cannot score it; give more windows")
+        raise InputError(f"layer {layer} saw no calibration token, so {method} cannot score it; give more "
+                         "windows")
     return lowest(score(W, statistic.value()) if needs else score(W), sparsity, group)
 
 
@@ -158,7 +162,8 @@ def _check_request(method: str, sparsity: float, pattern: str, group: str | None
     if pattern not in PATTERNS:
         raise InputError(f"pattern is {pattern!r}; allowed: {', '.join(PATTERNS)}")
     if group not in METHODS[method].groups:
-        raise InputError(f"comparison group is {group!r}; {method} allows: {', '.join(METHODS[method].groups)}")
+        raise InputError(f"comparison group is {group!r}; {method} allows: "
+                         f"{', '.join(METHODS[method].groups)}")
 
 
 def _check_model(model: nn.Module) -> None:
@@ -170,8 +175,9 @@ def _check_model(model: nn.Module) -> None:
         raise InputError(f"{type(model).__name__} has no linear layers in its blocks: nothing to prune")
     for layer, linear in linears.items():
         if not linear.weight.is_floating_point():
-            raise InputError(f"layer {layer} has weights of dtype {linear.weight.dtype}; load the model in float32, "
-                             "bfloat16 or float16, since integer and quantized weights cannot be compared by size")
+            raise InputError(f"layer {layer} has weights of dtype {linear.weight.dtype}, and integer or "
+                             "quantized weights cannot be compared by size; load the model in float32, "
+                             "bfloat16 or float16")
 
 
 def _check_windows(model: nn.Module, windows: Tensor | None, method: str, batch_size: int) -> None:
@@ -183,10 +189,10 @@ def _check_windows(model: nn.Module, windows: Tensor | None, method: str, batch_
     if batch_size < 1:
         raise InputError(f"batch_size is {batch_size}; allowed: 1 or more")
     if windows.ndim != 2 or windows.is_floating_point() or not windows.numel():
-        raise InputError(f"windows have shape {list(windows.shape)} and dtype {windows.dtype}; token ids are integers "
-                         "of shape [windows, tokens], at least one of each")
+        raise InputError(f"windows have shape {list(windows.shape)} and dtype {windows.dtype}; token ids are "
+                         "integers of shape [windows, tokens], at least one of each")
     vocabulary = model.get_input_embeddings().weight.shape[0]
     low, high = int(windows.min()), int(windows.max())
     if low < 0 or high >= vocabulary:
-        raise InputError(f"windows hold token ids from {low} to {high}, but the model knows 0 to {vocabulary - 1}; "
-                         "tokenize the calibration text with the model's own tokenizer")
+        raise InputError(f"windows hold token ids from {low} to {high}, but the model knows 0 to "
+                         f"{vocabulary - 1}; tokenize the calibration text with the model's own tokenizer")

@@ -46,7 +46,7 @@ METHODS = {
 
 
 def removed_count(weights: int, sparsity: float) -> int:
-    """floor(weights * sparsity) in decimal arithmetic: 360 * 0.7 is 252, which binary fractions floor to 251."""
+    """floor(weights * sparsity) in decimal arithmetic: 360 * 0.7 is 252, where floats floor to 251."""
     return int(Decimal(str(sparsity)) * weights)
 
 
@@ -69,8 +69,8 @@ def _lowest(rows: Tensor, count: int) -> Tensor:
     """
     removed = rows.isnan()
     if removed.any():
-        raise InputError("a score is not a number (NaN): the weights or the activations hold NaN or infinity; check "
-                         "the model and its dtype")
+        raise InputError("a score is not a number (NaN): the weights or the activations hold NaN or "
+                         "infinity; check the model and its dtype")
     if count == 0:
         return removed
     threshold = rows.kthvalue(count, dim=1, keepdim=True).values

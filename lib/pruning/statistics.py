@@ -34,7 +34,7 @@ STATISTICS = {"input_norm": InputNorm}
 
 
 class _Collector:
-    """Takes the inputs of a block's linear layers as they pass; linears fed the same tensor share a statistic."""
+    """Takes the inputs of a block's linears as they pass; linears fed the same tensor share a statistic."""
 
     def __init__(self, block: str, make: Callable):
         self.block, self.make = block, make
@@ -50,8 +50,8 @@ class _Collector:
             self._leader[layer] = first
             self.statistics[layer] = self.make() if first == layer else self.statistics[first]
         if self._leader[layer] != first:
-            raise InputError(f"layer {self.block}.{layer} shares its input with {self._leader[layer]} in one batch and "
-                             f"with {first} in another; its statistics cannot be told apart")
+            raise InputError(f"layer {self.block}.{layer} shares its input with {self._leader[layer]} in one "
+                             f"batch and with {first} in another, so its statistics cannot be collected")
         if first == layer:
             if not X.sum(dtype=torch.float32).isfinite():
                 self._refuse(layer, X)
@@ -66,16 +66,17 @@ class _Collector:
         where = f"the batch that begins with window {self._windows}"
         if X.ndim == 3 and len(bad):
             where = f"window {self._windows + int(bad[0])}"
-        raise InputError(f"the input of layer {self.block}.{layer} is not finite (NaN or infinity) in {where}, counted "
-                         "from 0. Check the model's weights, or load it in float32 if it overflows in its dtype")
+        raise InputError(f"the input of layer {self.block}.{layer} is not finite (NaN or infinity) in "
+                         f"{where}, counted from 0. Check the model's weights, or load it in float32 if "
+                         "its dtype overflows")
 
 
 @contextmanager
 def collecting(name: str, block: nn.Module, make: Callable) -> Iterator[dict]:
     """While open, every forward pass of the block feeds the statistic `make()` of each of its linear layers.
 
-    Gives {linear's name: statistic}; one object for linears with the same input (q, k, v; gate, up). The hooks
-    are gone afterwards. Raises InputError on NaN or infinity, naming layer and window.
+    Gives {linear's name: statistic}; one object for linears with the same input (q, k, v; gate, up). The
+    hooks are gone afterwards. Raises InputError on NaN or infinity, naming layer and window.
     """
     collector = _Collector(name, make)
     hooks = [block.register_forward_hook(collector.end_batch)]
@@ -88,8 +89,9 @@ def collecting(name: str, block: nn.Module, make: Callable) -> Iterator[dict]:
             hook.remove()
 
 
-def input_norms(model: nn.Module, windows: Tensor, batch_size: int = 8) -> Mapping[tuple[int, str], np.ndarray]:
-    """Norms [in] (float32) of every linear's inputs in the unpruned model on token ids windows [n, seqlen], by
+def input_norms(model: nn.Module, windows: Tensor, batch_size: int = 8
+                ) -> Mapping[tuple[int, str], np.ndarray]:
+    """Token ids windows [n, seqlen] -> x_norm [in] of every linear in the unpruned model, in float32, by
     (layer, name inside the block)."""
     norms: dict[tuple[int, str], np.ndarray] = {}
 

@@ -202,8 +202,8 @@ def _evaluate(visit: Visit, cells: dict[str, dict], model, tokenizer) -> pd.Data
     for cell, text in cells.items():
         data = _pool(text["corpus"], text["language"], "evaluation")
         if len(data) < text["segments"]:
-            raise InputError(f"{text['segments']} evaluation segments were asked for, but {text['corpus']} has {len(data)} "
-                             f"in {text['language']!r}; set segments to at most that")
+            raise InputError(f"{text['segments']} evaluation segments were asked for, but {text['corpus']} has "
+                             f"{len(data)} in {text['language']!r}; set segments to at most that")
         data = data.select(range(text["segments"]))
         scores = likelihood.segment_nll(model, tokenizer, data["id"], data["text"])
         digest = hashlib.sha256("\n".join(data["text"]).encode()).hexdigest()

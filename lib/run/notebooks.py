@@ -9,11 +9,16 @@ from pathlib import Path
 
 import nbformat
 import papermill
+from nbclient.exceptions import DeadKernelError
 from papermill.exceptions import PapermillExecutionError
 
 from lib.paths import FIGURES, NOTEBOOKS, ROOT
 from lib.run import progress, provenance
 from lib.study import Study
+
+
+class NotebookError(RuntimeError):
+    """A notebook did not run to its end."""
 
 
 @dataclass(frozen=True)
@@ -51,20 +56,27 @@ def unchanged(job: Job, source: Path) -> bool:
 
 
 def execute(job: Job, source: Path) -> float:
-    """Run one notebook into its place and return its seconds. Raises PapermillExecutionError when a cell
-    fails; the partial notebook then stands beside the target as .partial.ipynb, for reading."""
+    """Run one notebook into its place and return its seconds. Raises NotebookError when a cell fails; the
+    partial notebook then stands beside the target as .partial.ipynb, for reading."""
     target = job.folder / source.name
     target.parent.mkdir(parents=True, exist_ok=True)
     partial = target.with_suffix(".partial.ipynb")
     start = time.monotonic()
-    notebook = papermill.execute_notebook(
-        _prepared(job, source, partial.with_suffix(".in.ipynb")), partial, cwd=ROOT, kernel_name="python3",
-        progress_bar=False, log_output=False,
-        parameters={"profile": job.study.profile, "overrides": job.overrides, "fresh": job.fresh})
+    prepared = _prepared(job, source, target.with_suffix(".in.ipynb"))
+    parameters = {"profile": job.study.profile, "overrides": job.overrides, "fresh": job.fresh}
+    try:
+        notebook = papermill.execute_notebook(prepared, partial, parameters, cwd=ROOT, kernel_name="python3",
+                                              progress_bar=False, log_output=False)
+    except (PapermillExecutionError, DeadKernelError) as error:
+        reason = f"{error.ename}: {error.evalue}" if isinstance(error, PapermillExecutionError) else str(error)
+        raise NotebookError(f"a cell of {source.name} failed: {reason}. The notebook up to that cell is "
+                            f"{partial.relative_to(ROOT)}; what was computed is kept, so the same command goes on "
+                            "from there") from error
+    finally:
+        prepared.unlink(missing_ok=True)
     _settle(notebook, {"inputs": _inputs(job, source), "figures": _figure_digests(job, source)})
     nbformat.write(notebook, partial)
     os.replace(partial, target)
-    partial.with_suffix(".in.ipynb").unlink()
     return time.monotonic() - start
 
 
@@ -126,6 +138,3 @@ class Follower:
                 if last:
                     return
                 time.sleep(0.2)
-
-
-__all__ = ["Follower", "Job", "PapermillExecutionError", "execute", "figures_of", "sources", "unchanged"]

@@ -50,8 +50,8 @@ def test_languages_share_one_order_even_when_one_lacks_segments():
 
 
 def test_too_little_text_says_how_many_windows_there_are(tokenizer):
-    with pytest.raises(InputError, match="fill 26"):
-        windows(pool("de"), tokenizer, 100, 32, 0)  # 40 segments of 21 tokens, 32 minus the prefix: 27
+    with pytest.raises(InputError, match="fill 27"):
+        windows(pool("de"), tokenizer, 100, 32, 0)  # 40 segments of 21 tokens, 31 a window
     with pytest.raises(InputError, match="at least 1 window"):
         windows(pool("de"), tokenizer, 0, 32, 0)
 

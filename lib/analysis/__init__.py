@@ -1,0 +1,1 @@
+"""What the pruned model still does and what it looks like inside; intervals; verdicts."""
