@@ -12,6 +12,7 @@ import json
 import os
 import re
 import shutil
+import struct
 import tempfile
 from contextlib import contextmanager, redirect_stderr
 from functools import lru_cache
@@ -263,7 +264,7 @@ def _read(folder: Path, dtype, gguf: str | None = None):
         model, report = AutoModelForCausalLM.from_pretrained(
             folder, dtype=dtype, use_safetensors=not gguf, output_loading_info=True, **safe, **where)
         tokenizer = AutoTokenizer.from_pretrained(folder, **safe, **where)
-    except (OSError, ValueError, RuntimeError, KeyError, SafetensorError) as error:
+    except (OSError, ValueError, RuntimeError, KeyError, struct.error, SafetensorError) as error:
         raise InputError(f"the model in {source} cannot be read: {error}") from error
     missing = sorted(report["missing_keys"])
     if missing:

@@ -18,8 +18,8 @@ TASKS = {"knowledge": 0.25, "completion": 0.5}
 
 def setting(model, method, calibration, seed=0, **changes) -> dict:
     """The common columns of a row in the main setting."""
-    common = {"model": model, "method": method, "group": {"wanda": "row"}.get(method, "block"), "dtype": "float32",
-              "calibration": calibration, "seed": seed} | MAIN
+    common = {"model": model, "method": method, "group": "row" if method == "wanda" else "block",
+              "dtype": "float32", "calibration": calibration, "seed": seed} | MAIN
     if method == "dense":
         common |= {"sparsity": 0.0, "pattern": "none", "group": "none", "calibration_corpus": "none",
                    "n_samples": 0, "seqlen": 0, "budget": "none", "seed": -1}
@@ -79,7 +79,7 @@ class TestTargetPerplexity:
         assert verdict({"segment_nll": one}, "C1")["verdict"] == "not supported"
 
     def test_noise_is_never_supported(self):
-        for seed in range(6):
+        for seed in range(4):
             frame = segment_nll(nothing_matters, seeds=(0,), seed=seed)
             assert verdict({"segment_nll": frame}, "C1")["verdict"] == "cannot tell"
 
@@ -99,7 +99,8 @@ class TestTargetPerplexity:
             ("sparsity", 0.7), ("pattern", "2:4"), ("n_samples", 8), ("calibration_corpus", "scratch"),
             ("budget", "segments"), ("method", "magnitude"))]
         others.append(against[against["method"] == "wanda"].assign(group="matrix"))
-        mixed = pd.concat([frame, *others, against.assign(calibration="de+en"), against.assign(calibration="all")])
+        others += [against.assign(calibration=mixture) for mixture in ("de+en", "all")]
+        mixed = pd.concat([frame, *others])
         assert verdict({"segment_nll": mixed}, "C1").equals(verdict({"segment_nll": frame}, "C1"))
         elsewhere = claims.verdicts({"segment_nll": mixed}, {"sparsity": 0.7}, ["C1"]).iloc[0]
         assert elsewhere["verdict"] == "contradicted"
@@ -120,9 +121,13 @@ def layer_error(gain, noise=0.02) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
+def target_helps_snr(calibration, language):
+    return 1.0 * (calibration == language)
+
+
 class TestTargetSnr:
     def test_both_ways(self):
-        yes = verdict({"layer_error": layer_error(lambda c, x: 1.0 * (c == x))}, "C2")
+        yes = verdict({"layer_error": layer_error(target_helps_snr)}, "C2")
         assert yes["verdict"] == "supported" and yes["statistic"] == 1
         no = verdict({"layer_error": layer_error(lambda c, x: 1.0 * (c == "en"))}, "C2")
         assert no["verdict"] == "contradicted"
@@ -132,10 +137,11 @@ class TestTargetSnr:
         assert row["verdict"] == "cannot tell"
 
     def test_a_lead_within_the_margin_is_a_tie(self):
-        assert verdict({"layer_error": layer_error(lambda c, x: 0.01 * (c == x))}, "C2")["verdict"] == "cannot tell"
+        row = verdict({"layer_error": layer_error(lambda c, x: 0.01 * (c == x))}, "C2")
+        assert row["verdict"] == "cannot tell"
 
     def test_unpruned_layers_are_left_out_and_counted(self):
-        frame = layer_error(lambda c, x: 1.0 * (c == x))
+        frame = layer_error(target_helps_snr)
         whole = frame["layer"].eq(0) & frame["module"].eq("mlp.down_proj")
         row = verdict({"layer_error": frame.assign(snr_db=frame["snr_db"].mask(whole, np.inf))}, "C2")
         assert row["verdict"] == "supported" and f"{whole.sum()} unpruned" in row["note"]
@@ -174,8 +180,10 @@ class TestTargetAccuracy:
         assert row["verdict"] == "contradicted" and row["low"] > 2 / 3
 
     def test_not_supported_between(self):
-        row = verdict(answers(lambda m, h, c, x, t: 0.7 if c == (x if x < "ru" or x == "zh" else "en") else 0.6,
-                              noise=0.02), "C3")
+        def skill(m, h, c, x, t):
+            return 0.7 if c == (x if x < "ru" or x == "zh" else "en") else 0.6
+
+        row = verdict(answers(skill, noise=0.02), "C3")
         assert row["verdict"] == "not supported"
 
     def test_too_few_items_cannot_tell(self):
@@ -207,12 +215,9 @@ class TestMixtures:
         def skill(m, h, c, x, t):
             if c == "all" and x in ("de", "sw"):
                 return 0.75
-            return 0.6 if c == x or "+" in c or c == "all" else 0.5
+            return 0.58 if c in ("all", "de+en") else 0.6
 
-        def slightly_worse(m, h, c, x, t):
-            return skill(m, h, c, x, t) - 0.02 * (c in ("all", "de+en") and not (c == "all" and x in ("de", "sw")))
-
-        row = verdict(answers(slightly_worse, calibrations=MIXED, noise=0.01), "C4")
+        row = verdict(answers(skill, calibrations=MIXED, noise=0.01), "C4")
         assert row["verdict"] == "supported" and row["n"] == 7
 
     def test_contradicted_when_they_always_help(self):
@@ -244,8 +249,10 @@ class TestOrderOfLanguages:
         assert row["verdict"] == "contradicted" and row["low"] > 0.9
 
     def test_not_supported_when_one_model_in_two_turns(self):
-        row = verdict(answers(lambda m, h, c, x, t: RANKED[x] if m == TWO[0] else 1.45 - RANKED[x], models=TWO,
-                              dense=lambda x, t: RANKED[x]), "C5")
+        def skill(m, h, c, x, t):
+            return RANKED[x] if m == TWO[0] else 1.45 - RANKED[x]
+
+        row = verdict(answers(skill, models=TWO, dense=lambda x, t: RANKED[x]), "C5")
         assert row["verdict"] == "not supported"
 
     def test_equal_languages_cannot_tell(self):
@@ -286,8 +293,8 @@ class TestSmallAndLarge:
     def test_both_ways(self):
         same = segment_nll(self.pattern, models=self.BOTH, seeds=(0,), noise=0.005)
         assert verdict({"segment_nll": same}, "C7")["verdict"] == "contradicted"
-        other = segment_nll(lambda m, c, x: self.pattern(m, c, x) * (-1 if m == TWO[0] else 1), models=self.BOTH,
-                            seeds=(0,), noise=0.005)
+        other = segment_nll(lambda m, c, x: self.pattern(m, c, x) * (-1 if m == TWO[0] else 1),
+                            models=self.BOTH, seeds=(0,), noise=0.005)
         row = verdict({"segment_nll": other}, "C7")
         assert row["verdict"] == "supported" and row["high"] < 0.5
 
@@ -296,8 +303,8 @@ class TestSmallAndLarge:
         assert row["verdict"] == "cannot tell" and all(m in row["note"] for m in TWO)
 
     def test_sizes_come_from_names(self):
-        names = {"gemma-3-270m": 270e6, "smollm2-135m": 135e6, "CohereForAI/aya-23-8B": 8e9, "tiny-llama": None,
-                 "Llama-3.2-1.5b": 1.5e9, "meta-llama/Meta-Llama-3-70B-Instruct": 70e9}
+        names = {"gemma-3-270m": 270e6, "smollm2-135m": 135e6, "CohereForAI/aya-23-8B": 8e9,
+                 "Llama-3.2-1.5b": 1.5e9, "meta-llama/Meta-Llama-3-70B-Instruct": 70e9, "tiny-llama": None}
         assert {n: parameters(n) for n in names} == names
 
 
@@ -346,7 +353,8 @@ class TestDepthOfLoss:
         assert verdict({"subspaces": subspaces(loss)}, "C9")["verdict"] == expected
 
     def test_noise_and_one_layer_cannot_tell(self):
-        assert verdict({"subspaces": subspaces(lambda p, c, d: 0.3, noise=0.6)}, "C9")["verdict"] == "cannot tell"
+        row = verdict({"subspaces": subspaces(lambda p, c, d: 0.3, noise=0.6)}, "C9")
+        assert row["verdict"] == "cannot tell"
         row = verdict({"subspaces": subspaces(lambda p, c, d: 0.3, layers=1)}, "C9")
         assert row["verdict"] == "cannot tell" and "one layer" in row["note"]
 
@@ -374,7 +382,8 @@ class TestMaskChange:
         assert verdict({"mask_overlap": mask_overlap(0.8, 0.8)}, "C10")["verdict"] == "contradicted"
 
     def test_noise_or_no_ceiling_cannot_tell(self):
-        assert verdict({"mask_overlap": mask_overlap(0.8, 0.79, noise=0.1)}, "C10")["verdict"] == "cannot tell"
+        row = verdict({"mask_overlap": mask_overlap(0.8, 0.79, noise=0.1)}, "C10")
+        assert row["verdict"] == "cannot tell"
         frame = mask_overlap(0.9, 0.8).query("calibration != other_calibration")
         row = verdict({"mask_overlap": frame}, "C10")
         assert row["verdict"] == "cannot tell" and "two draws" in row["note"]
@@ -425,7 +434,7 @@ def stand_ins(bits, skill=lambda m, h, c, x, t: 0.5 + QUALITY[c], **options) -> 
 
 class TestStandIns:
     def test_supported_when_neither_ranks_like_accuracy(self):
-        def skill(m, h, c, x, t):  # another order of calibrations in each language, none of them that of perplexity
+        def skill(m, h, c, x, t):  # another order of calibrations in each language, none that of perplexity
             return 0.5 + 0.05 * ((LANGUAGES.index(c) * (LANGUAGES.index(x) + 1 if x != "zh" else 3)
                                   + LANGUAGES.index(x)) % 7)
 
@@ -442,7 +451,8 @@ class TestStandIns:
 
     def test_noise_in_accuracy_cannot_tell(self):
         for seed in range(3):
-            row = verdict(stand_ins(lambda m, c, x: -QUALITY[c], lambda m, h, c, x, t: 0.6, noise=0.2, seed=seed), "C12")
+            tables = stand_ins(lambda m, c, x: -QUALITY[c], lambda m, h, c, x, t: 0.6, noise=0.2, seed=seed)
+            row = verdict(tables, "C12")
             assert row["verdict"] == "cannot tell" and "attainable" in row["note"]
 
     def test_without_perplexity_cannot_tell(self):
@@ -460,9 +470,33 @@ class TestTable:
             assert table["statistic"].isna().all() and (table["changed"] == "").all()
 
     def test_a_table_without_its_columns_is_named(self):
-        tables = {name: pd.DataFrame([setting("m", "wanda", "de")]) for c in claims.CLAIMS for name in c.tables}
-        table = claims.verdicts(tables)
-        assert set(table["verdict"]) == {"cannot tell"} and table["note"].str.contains("lacks the column").all()
+        bare = pd.DataFrame([setting("m", "wanda", "de")])
+        table = claims.verdicts({name: bare for c in claims.CLAIMS for name in c.tables})
+        assert set(table["verdict"]) == {"cannot tell"}
+        assert table["note"].str.contains("lacks the column").all()
+
+    @pytest.mark.filterwarnings("error")
+    def test_holes_never_crash(self):
+        """Every table with one value of each of its columns only, or with a ragged corner."""
+        three = ["de", "en", "zh"]
+        tables = answers(lambda m, h, c, x, t: 0.6, n=20, methods=METHODS, calibrations=[*three, "all"])
+        tables |= {"segment_nll": segment_nll(target_helps, n=4),
+                   "layer_error": layer_error(target_helps_snr),
+                   "subspaces": subspaces(lambda p, c, d: 0.3, layers=2, variants=("centred",)),
+                   "mask_overlap": mask_overlap(0.9, 0.8), "neurons": neurons(0.2, 0.3)}
+        for name in ("segment_nll", "layer_error", "subspaces"):
+            small = tables[name]["calibration"].isin(three) & tables[name]["language"].isin(three)
+            tables[name] = tables[name][small]
+        for name, frame in tables.items():
+            readers = [c.id for c in claims.CLAIMS if name in c.tables]
+            for column in ("model", "method", "calibration", "seed", "language", "task", "part", "layer"):
+                if column not in frame or frame[column].nunique() == 1:
+                    continue
+                one = frame[column] == frame[column].iloc[-1]
+                # all but one value, and a corner of that value, which leaves the grid ragged
+                for hole in (~one, one & (frame["model"] == TWO[0]) & (frame["calibration"] == "de")):
+                    found = claims.verdicts(tables | {name: frame[~hole]}, only=readers)
+                    assert found["verdict"].isin(claims.VERDICTS).all()
 
     def test_dense_rows_alone_judge_nothing(self):
         tables = {"segment_nll": segment_nll(target_helps).assign(method="dense"),
@@ -470,7 +504,8 @@ class TestTable:
         assert set(claims.verdicts(tables)["verdict"]) == {"cannot tell"}
 
     def test_same_tables_same_verdicts(self):
-        tables = {"segment_nll": segment_nll(target_helps, seeds=(0,))} | answers(lambda m, h, c, x, t: 0.6)
+        tables = {"segment_nll": segment_nll(target_helps, seeds=(0,), n=10)}
+        tables |= answers(lambda m, h, c, x, t: 0.6, n=40, noise=0.05)
         shuffled = {name: t.sample(frac=1, random_state=0) for name, t in tables.items()}
         first, again, other = (claims.verdicts(t) for t in (tables, tables, shuffled))
         pd.testing.assert_frame_equal(first, again)
@@ -478,7 +513,8 @@ class TestTable:
 
     def test_words_stand_beside_code(self):
         for claim in claims.CLAIMS:
-            assert "Supported:" in claim.rule and "Contradicted:" in claim.rule and "cannot tell" in claim.rule.lower()
+            assert "Supported:" in claim.rule and "Contradicted:" in claim.rule
+            assert "cannot tell" in claim.rule.lower()
             assert "{" not in claim.rule  # every margin was put into the words
 
     def test_unknown_setting(self):

@@ -15,8 +15,7 @@ SMALL = {"vocab_size": 258, "hidden_size": 32, "num_attention_heads": 4, "num_hi
          "intermediate_size": 64, "max_position_embeddings": 64}
 OTHERS = {
     "gpt2": {"vocab_size": 258, "n_embd": 32, "n_layer": 3, "n_head": 4, "n_positions": 64},
-    "opt": {"vocab_size": 258, "hidden_size": 32, "num_hidden_layers": 3, "num_attention_heads": 4, "ffn_dim": 64,
-            "word_embed_proj_dim": 32, "max_position_embeddings": 64},
+    "opt": SMALL | {"ffn_dim": 64, "word_embed_proj_dim": 32},
     "qwen3": SMALL | {"num_key_value_heads": 2, "head_dim": 8},
     "mistral": SMALL | {"num_key_value_heads": 2, "sliding_window": 8},
     "gemma2": SMALL | {"num_key_value_heads": 2, "head_dim": 8, "sliding_window": 8},
@@ -32,7 +31,8 @@ def make(name: str, dtype: str = "float32"):
         return models.load(name, dtype)[0]
     with torch.random.fork_rng():
         torch.manual_seed(0)
-        model = AutoModelForCausalLM.from_config(AutoConfig.for_model(name, **OTHERS[name], pad_token_id=None))
+        config = AutoConfig.for_model(name, **OTHERS[name], pad_token_id=None)
+        model = AutoModelForCausalLM.from_config(config)
     for parameter in model.parameters():
         parameter.data.mul_(5)
     return model.to(getattr(torch, dtype)).eval()
@@ -42,8 +42,11 @@ def make(name: str, dtype: str = "float32"):
 def ordinary_outputs(model, batches) -> list[list[torch.Tensor]]:
     """What each block gives in the model's own forward pass: [batch][block]."""
     seen = []
-    hooks = [block.register_forward_hook(lambda _, __, out: seen[-1].append(out[0] if isinstance(out, tuple) else out))
-             for block in find_blocks(model)[1]]
+
+    def see(_, __, output):
+        seen[-1].append(output[0] if isinstance(output, tuple) else output)
+
+    hooks = [block.register_forward_hook(see) for block in find_blocks(model)[1]]
     for ids in batches:
         seen.append([])
         model(input_ids=ids, use_cache=False)
@@ -152,7 +155,8 @@ def test_a_forward_set_on_the_instance_is_put_back():
 
 @pytest.mark.parametrize(("name", "place", "linears"), [
     ("tiny-llama", "model.layers", 7), ("tiny-gemma3", "model.layers", 7), ("tiny-qwen2", "model.layers", 7),
-    ("tiny-cohere", "model.layers", 7), ("tiny-bloom", "transformer.h", 4), ("tiny-gpt-neox", "gpt_neox.layers", 4),
+    ("tiny-cohere", "model.layers", 7), ("tiny-bloom", "transformer.h", 4),
+    ("tiny-gpt-neox", "gpt_neox.layers", 4),
     ("gpt2", "transformer.h", 4), ("opt", "model.decoder.layers", 6)])
 def test_blocks_and_linears_are_found(name, place, linears):
     model = make(name)
@@ -188,7 +192,8 @@ class Backwards(Doubling):
     order = slice(None, None, -1)
 
 
-@pytest.mark.parametrize(("kind", "message"), [(Doubling, "more than the hidden states"), (Backwards, "in order")])
+@pytest.mark.parametrize(("kind", "message"), [
+    (Doubling, "more than the hidden states"), (Backwards, "in order")])
 def test_decoders_that_cannot_be_run_block_by_block_are_refused(kind, message):
     model = make("tiny-llama")
     assert isinstance(model, LlamaForCausalLM)

@@ -19,8 +19,8 @@ WINDOWS = torch.randint(0, 256, (5, 32), generator=torch.Generator().manual_seed
 
 def state(model) -> dict[str, bytes]:
     """Every parameter and buffer, byte for byte."""
-    return {name: value.contiguous().view(torch.uint8).numpy().tobytes() if value.ndim else value.numpy().tobytes()
-            for name, value in model.state_dict(keep_vars=False).items()}
+    return {name: value.contiguous().view(torch.uint8).numpy().tobytes() if value.ndim else
+            value.numpy().tobytes() for name, value in model.state_dict(keep_vars=False).items()}
 
 
 @torch.no_grad()
@@ -54,7 +54,8 @@ def reference_wanda(model, sparsity: float) -> tuple[dict, dict, list[float]]:
         hidden, dense = inputs.pop("block"), outputs.pop("block")
         for name, linear in linears.items():
             W = weight_matrix(linear)
-            x_norm = [math.sqrt(sum(v * v for v in column)) for column in inputs[name].flatten(0, -2).t().tolist()]
+            columns = inputs[name].flatten(0, -2).t().tolist()
+            x_norm = [math.sqrt(sum(v * v for v in column)) for column in columns]
             score = W.double().abs() * torch.tensor(x_norm, dtype=torch.float64)
             removed = torch.zeros_like(score, dtype=torch.bool)
             for row, values in enumerate(score.tolist()):
@@ -121,7 +122,7 @@ def test_the_model_stays_as_it_was_when_pruning_fails_midway():
     with pytest.raises(InputError, match=r"model\.layers\.2\.mlp\.down_proj are not finite"):
         prune(model, WINDOWS, "magnitude", 0.5)
     assert state(model) == before
-    with pytest.raises(InputError, match=r"layer model\.layers\.3\.self_attn\.q_proj is not finite|layers\.2\.mlp"):
+    with pytest.raises(InputError, match=r"model\.layers\.2\.mlp\.down_proj are not finite"):
         prune(model, WINDOWS, "wanda", 0.5)
     assert state(model) == before
     assert not any(m._forward_hooks or m._forward_pre_hooks for m in model.modules())
@@ -169,7 +170,8 @@ def test_rows_count_what_they_say():
         assert row["zero_before"] == int((weight == 0).sum())
         assert row["removed"] == mask.shape[0] * (mask.shape[1] * 7 // 10)
     assert sum(row["zero_before"] for row in pruned.layers) == 3 * 32
-    assert (pruned.method, pruned.sparsity, pruned.pattern, pruned.group) == ("wanda", 0.7, "unstructured", "row")
+    assert (pruned.method, pruned.sparsity) == ("wanda", 0.7)
+    assert (pruned.pattern, pruned.group) == ("unstructured", "row")
 
 
 def test_sparsity_zero_removes_nothing():

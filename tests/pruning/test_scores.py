@@ -85,7 +85,8 @@ def test_scores_equal_the_equations():
     x_norm = torch.rand(11, generator=generator(9)) * 100
     wanda = [[abs(w) * x for w, x in zip(row, x_norm.double().tolist(), strict=True)]
              for row in W.double().tolist()]
-    assert torch.allclose(wanda_score(W, x_norm).double(), torch.tensor(wanda, dtype=torch.float64), rtol=1e-6)
+    wanda = torch.tensor(wanda, dtype=torch.float64)
+    assert torch.allclose(wanda_score(W, x_norm).double(), wanda, rtol=1e-6)
     assert torch.equal(magnitude_score(-W), torch.tensor([[abs(w) for w in row] for row in W.tolist()]))
 
 

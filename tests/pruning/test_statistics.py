@@ -49,7 +49,8 @@ def test_layers_with_one_input_share_one_statistic():
         with collecting(step.name, step.block, InputNorm) as statistics:
             for _ in step.forward():
                 pass
-        groups.append([[n for n, s in statistics.items() if s is one] for one in dict.fromkeys(statistics.values())])
+        distinct = dict.fromkeys(statistics.values())
+        groups.append([[name for name, s in statistics.items() if s is one] for one in distinct])
 
     walk(model, TOKENS.split(2), visit)
     assert groups == [[["self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"], ["self_attn.o_proj"],
@@ -60,8 +61,13 @@ def test_layers_with_one_input_share_one_statistic():
 def test_input_norms_equal_those_of_the_ordinary_forward_pass(name):
     model = models.load(name)[0]
     seen: dict[tuple[int, str], list] = {}
-    hooks = [linear.register_forward_pre_hook(lambda _, args, key=(k, n): seen.setdefault(key, []).append(args[0]))
-             for k, block in enumerate(find_blocks(model)[1]) for n, linear in linear_layers(block).items()]
+    linears = {(index, name): linear for index, block in enumerate(find_blocks(model)[1])
+               for name, linear in linear_layers(block).items()}
+
+    def see(key):
+        return lambda _, args: seen.setdefault(key, []).append(args[0])
+
+    hooks = [linear.register_forward_pre_hook(see(key)) for key, linear in linears.items()]
     model(input_ids=TOKENS)
     for hook in hooks:
         hook.remove()

@@ -61,6 +61,8 @@ def uniform_loss(tables, main) -> Finding:
     larger, smaller, same, differ, relative = [], [], [], [], []
     for _, cell in means.groupby(level=CELL):
         parts = cell.droplevel(CELL).unstack("calibration").dropna()
+        if parts.index.unique("part").size < 2:
+            raise Missing("a model or method has no language with both parts under every calibration")
         agnostic, specific = parts.loc["agnostic"], parts.loc["specific"]
         excess = (agnostic.mean(axis=1) - specific.mean(axis=1)).dropna()
         larger.append(t_test(excess, 0, "greater"))
@@ -142,6 +144,8 @@ def mask_change(tables, main) -> Finding:
                                                             else "of two calibration languages"))
     place = [*CELL, "calibration", "layer", "module"]
     change = (within.groupby(place)["jaccard"].mean() - between.groupby(place)["jaccard"].mean()).dropna()
+    if change.empty:
+        raise Missing("no language has both kinds of pairs in one layer and projection")
     by_language = change.groupby([*CELL, "calibration"]).mean()
     found = [mean_interval(cell, LEVEL) for _, cell in by_language.groupby(level=CELL)]
     verdicts = {decide(f.low, f.high, MASK_MARGIN, powered=False) for f in found}
@@ -174,11 +178,11 @@ def neuron_noise(tables, main) -> Finding:
         sums = pruned.groupby([*CELL, "language", "calibration", "seed"])[["neurons", "kept"]].sum()
         means = sums.groupby([*CELL, "language"]).mean().join(dense.rename("dense"), on=["model", "language"])
         means = means[means["dense"] > 0]
+        if means.empty:
+            raise Missing(f"no language has neurons in the dense model and in one pruned to {sparsity}")
         shares.append(pd.DataFrame({"new": (means["neurons"] - means["kept"]) / means["dense"],
                                     "lost": 1 - means["kept"] / means["dense"]}).assign(sparsity=sparsity))
     shares = pd.concat(shares).set_index("sparsity", append=True)
-    if shares.empty:
-        raise Missing("table neurons has no language with specific neurons in the dense model")
     found = {key: {part: mean_interval(cell[part], LEVEL) for part in ("new", "lost")}
              for key, cell in shares.groupby(level=[*CELL, "sparsity"])}
     last = {key: parts for key, parts in found.items() if key[-1] == NEURON_SPARSITIES[-1]}

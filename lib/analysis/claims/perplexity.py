@@ -84,12 +84,12 @@ def target_perplexity(tables, main) -> Finding:
 
 
 @rule("C2", "Calibrating in the target language gives the highest signal-to-noise ratio.",
-      "Statistic: the rate at which the target language gives the highest SNR in "
-      "dB, averaged over pruned linear layers and draws, in its local and its "
-      f"propagated form; a lead under {SNR_MARGIN} dB is no win. Unpruned layers "
-      "(infinite SNR) are left out. " + GENERALLY_RULE.format(
-          place="kind", shown=f"shown to be better by more than {SNR_MARGIN} dB (paired over layers, one-sided "
-                                "t, corrected for the number of others)"),
+      "Statistic: the rate at which the target language gives the highest SNR in dB, averaged over pruned "
+      f"linear layers and draws, in its local and its propagated form; a lead under {SNR_MARGIN} dB is no "
+      "win. Unpruned layers (infinite SNR) are left out. " + GENERALLY_RULE.format(
+          place="kind",
+          shown=f"shown to be better by more than {SNR_MARGIN} dB (paired over layers, one-sided t, "
+                "corrected for the number of others)"),
       ["layer_error"])
 def target_snr(tables, main) -> Finding:
     columns = ["language", "layer", "module", "kind", "snr_db"]
