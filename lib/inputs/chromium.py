@@ -11,18 +11,21 @@ RECIPE = 1  # raise when the segments or their splits change
 SPLITS = ("calibration", "evaluation", "parallel")
 
 
-def known() -> tuple[str, ...]:
-    """Codes that can be asked for, without the download: the paper's languages; others are looked up."""
-    if not assets.is_complete("chromium"):
-        return languages.PAPER
-    codes = {languages.internal("chromium", path.stem) for path in assets.folder("chromium").glob("*.pak")}
-    return tuple(sorted(codes))
+# What the pinned package holds, so that a language can be checked before the download.
+KNOWN = tuple(
+    "am ar bg bn ca cs da de el en en-US es es-419 et fa fi fil fr gu he hi hr hu id it ja kn ko lt lv ml mr ms nb nl "
+    "pl pt pt-BR ro ru sk sl sr sv sw ta te th tr uk vi zh zh-TW".split())
 
 
 def rows(language: str, split: str) -> list[tuple[str, str]]:
     """(id, text) of a split, the same ids in each of the paper's languages; others lack a few."""
-    side = _side(language) if language not in languages.PAPER else _segments()[language]
-    return [(i, side[i]) for i in _splits()[split] if side.get(i)]
+    if language in languages.PAPER:
+        side, ids = _segments()[language], _splits()[split]
+    else:
+        side = _side(language)
+        english = {} if language.startswith("en-") else _segments()["en"]
+        ids = text.further(side, english, _splits())[split]
+    return [(i, side[i]) for i in ids]
 
 
 @cache

@@ -39,7 +39,7 @@ def load(corpus: str, language: str, split: str):
 def languages(corpus: str, split: str) -> tuple[str, ...]:
     """Codes of the languages with text there. Downloads nothing."""
     if corpus in PINNED:
-        return PINNED[corpus].known()
+        return PINNED[corpus].KNOWN
     if corpus in hub.SOURCES:
         return hub.SOURCES[corpus].known
     return folder.known(_folder(corpus), split)

@@ -1,40 +1,48 @@
-"""Text from the hub through `datasets`: streamed, the first documents only, kept in the cache as parquet."""
+"""Text from the hub through `datasets`: streamed, the first documents only, kept in the cache as parquet.
 
-from dataclasses import dataclass
+Where each dataset lies, at which revision, is pinned in data/assets.toml under [hub.*].
+"""
+
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from lib.errors import AssetError, InputError
-from lib.inputs import languages, text
+from lib.inputs import assets, languages, text
 from lib.paths import CACHE
 
 EVALUATION_CHARACTERS = 2000  # a document's start: as a segment it fits into any model's context
+MC4 = ("af am ar az be bg bn ca ceb co cs cy da de el en eo es et eu fa fi fil fr fy ga gd gl gu ha haw he hi hmn ht "
+       "hu hy id ig is it ja jv ka kk km kn ko ku ky la lb lo lt lv mg mi mk ml mn mr ms mt my nb ne nl ny pa pl ps pt "
+       "ro ru sd si sk sl sm sn so sq sr st su sv sw ta te tg th tr uk ur uz vi xh yi yo zh zu")
+HELLASWAG = "ar bn ca da de en es eu fr gu hi hr hu hy id is it kn ml mr nb ne nl pt ro ru sk sr sv ta te uk vi zh"
 
 
 @dataclass(frozen=True)
 class Source:
-    """One hub dataset. `{code}` in a pattern or configuration is the language's code there."""
+    """One hub dataset. `{code}` in a pattern is the language's code there."""
 
     name: str
-    path: str  # hub id, or a local folder of the same layout
-    revision: str
-    licence: str
     known: tuple[str, ...]
-    files: dict[str, str]  # our split -> pattern of data files; empty: the dataset's own configurations
-    split: str  # of the dataset, for every split of ours
-    configuration: str | None = None
-    documents: int = 2000  # read per language and split
+    files: dict[str, str]  # our split -> pattern of data files; empty: the dataset's own choice
+    split: str = "train"  # of the dataset, for every split of ours
     parallel: bool = False  # rows of all languages are translations of each other
+    documents: int = 2000  # read per language and split
+    pinned: dict[str, str] = field(default_factory=dict)  # replaces the pin of data/assets.toml
+
+    @property
+    def pin(self) -> dict[str, str]:
+        """`path` (hub id, or a local folder of the same layout) and `revision`."""
+        return self.pinned or assets.hub(self.name)
 
 
-# `revision` is "main" until a commit can be verified against the hub; rows carry the digest of the text read.
 SOURCES = {
-    "mc4": Source("mc4", "allenai/c4", "main", "ODC-BY", languages.PAPER, {
-        "calibration": "multilingual/c4-{code}.*.json.gz",
-        "evaluation": "multilingual/c4-{code}-validation.*.json.gz"}, "train"),
-    "ntrex": Source("ntrex", "mteb/NTREX", "main", "CC-BY-SA-4.0", languages.PAPER,
-                    {"evaluation": "", "parallel": ""}, "test", parallel=True),
-    "hellaswag": Source("hellaswag", "alexandrainst/m_hellaswag", "main", "CC-BY-NC-4.0",
-                        ("ar", "de", "es", "fr", "hi", "ru"), {"calibration": ""}, "val", configuration="{code}"),
+    "mc4": Source("mc4", tuple(MC4.split()), {"calibration": "multilingual/c4-{code}.tfrecord-*.json.gz",
+                                              "evaluation": "multilingual/c4-{code}-validation.tfrecord-*.json.gz"}),
+    "ntrex": Source("ntrex", tuple(sorted(languages.EXTERNAL["ntrex"])), {"evaluation": "", "parallel": ""}, "test",
+                    parallel=True),
+    "hellaswag": Source("hellaswag", tuple(HELLASWAG.split()), {"calibration": "data/{code}/val.jsonl"}),
 }
 
 
@@ -45,66 +53,81 @@ def splits(source: Source) -> tuple[str, ...]:
 
 def fingerprint(source: Source) -> str:
     """Identity of the text as far as it is known without reading it."""
-    return f"{source.path}@{source.revision}:{source.documents}"
+    return f"{source.pin['path']}@{source.pin['revision']}:{source.documents}"
 
 
 def rows(source: Source, language: str, split: str) -> list[tuple[str, str]]:
     """(id, text): the first documents of a split, in hash order of the ids.
 
     Parallel text is split by a hash of its row number, evaluation getting 40 %, so that no content stands in
-    two splits. Raises AssetError when the hub cannot be reached or does not have what was asked for.
+    two splits. Other text keeps the dataset's own splits; calibration leaves out what evaluation has. Repeated and
+    empty documents are left out. Raises InputError for a language that is not there, AssetError when the hub cannot
+    be reached or the text is not laid out as expected.
     """
     if language not in source.known:
         raise InputError(f"{source.name} has no text in {language!r}; it has {', '.join(source.known)}")
-    found = {i: t for i, t in _kept(source, language, split)
-             if not source.parallel or (text.share(i) < 0.4) == (split == "evaluation")}
+    documents = _documents(source, language, split)
+    if source.parallel:
+        documents = [(i, t) for i, t in documents if (text.share(i) < 0.4) == (split == "evaluation")]
+    cut = EVALUATION_CHARACTERS if split == "evaluation" else None
+    seen, found = {""}, {}
+    if split == "calibration" and "evaluation" in source.files:
+        seen |= {_start(t) for _, t in _documents(source, language, "evaluation")}
+    for i, document in documents:
+        if _start(document) not in seen:
+            seen.add(_start(document))
+            found[i if source.parallel else f"{language}:{i}"] = document[:cut]
     return [(i, found[i]) for i in text.order(list(found))]
 
 
-def _kept(source: Source, language: str, split: str) -> list[tuple[str, str]]:
-    """The documents from the cache, read from the hub first if they are not there."""
+def _start(document: str) -> str:
+    """What tells a document from others: the part of it that evaluation reads."""
+    return document[:EVALUATION_CHARACTERS]
+
+
+def _documents(source: Source, language: str, split: str) -> list[tuple[str, str]]:
+    """(row number, text) of the first documents, from the cache, read from the hub first if they are not there."""
     from datasets import Dataset
 
-    place = Path(source.path)
-    if place.is_dir():
+    if _is_local(source):
         return list(_stream(source, language, split))
-    name = f"{source.name}-{source.revision}-{language}-{split}-{source.documents}.parquet".replace("/", "-")
+    kind = "all" if source.parallel else split
+    name = f"{source.name}-{source.pin['revision']}-{language}-{kind}-{source.documents}.parquet"
     path = CACHE / "corpora" / name
     if not path.is_file():
+        documents = list(_stream(source, language, split))
         path.parent.mkdir(parents=True, exist_ok=True)
-        ids, texts = zip(*_stream(source, language, split), strict=True)
-        temporary = path.with_suffix(".part")
-        Dataset.from_dict({"id": ids, "text": texts}).to_parquet(temporary)
-        temporary.replace(path)
+        with tempfile.TemporaryDirectory(dir=path.parent) as place:
+            made = Path(place, name)
+            Dataset.from_dict({"id": [i for i, _ in documents], "text": [t for _, t in documents]}).to_parquet(made)
+            made.replace(path)
     data = Dataset.from_parquet(str(path), keep_in_memory=True)
     return list(zip(data["id"], data["text"], strict=True))
 
 
-def _stream(source: Source, language: str, split: str):
-    """(row number, text) of the first documents."""
+def _stream(source: Source, language: str, split: str) -> Iterator[tuple[str, str]]:
+    """(row number, text) of the first documents, one by one."""
     from datasets import load_dataset
 
     code = languages.external(source.name, language)
     pattern = source.files[split].format(code=code)
     where = {"data_files": {source.split: pattern}} if pattern else {}
-    local = Path(source.path).is_dir()
+    pinned = {} if _is_local(source) else {"revision": source.pin["revision"]}
     try:
-        stream = load_dataset(
-            source.path, source.configuration.format(code=code) if source.configuration else None, streaming=True,
-            split=source.split, **where, **({} if local else {"revision": source.revision}))
+        stream = load_dataset(source.pin["path"], streaming=True, split=source.split, **where, **pinned)
         for number, record in zip(range(source.documents), stream, strict=False):
-            yield str(number), text.clean(_text(source, record, code))[: _limit(split)]
-    except (OSError, ValueError, KeyError) as error:
-        raise AssetError(f"{source.name} ({source.path}, {language}, {split}) cannot be read from the hub: {error}. "
-                         f"Check the network, or run `hf download --repo-type dataset {source.path}` where there is one"
-                         ) from error
+            yield str(number), text.clean(_text(source, record, code))
+    except Exception as error:  # the libraries below `datasets` raise network errors of kinds that share no base
+        raise AssetError(
+            f"{source.name} ({source.pin['path']}, {language}, {split}) cannot be read: {type(error).__name__}: "
+            f"{error}. Check the network and run the same command again, or give a folder of text as the corpus") from error
+
+
+def _is_local(source: Source) -> bool:
+    return Path(source.pin["path"]).is_dir()
 
 
 def _text(source: Source, record: dict, code: str) -> str:
-    if source.name == "hellaswag":
+    if source.name == "hellaswag":  # the context with its right ending, as text
         return f"{record['ctx']} {record['endings'][int(record['label'])]}"
     return record[code if source.parallel else "text"]
-
-
-def _limit(split: str) -> int | None:
-    return EVALUATION_CHARACTERS if split == "evaluation" else None

@@ -11,18 +11,20 @@ SPLITS = ("calibration", "evaluation")
 HELD_OUT = ("annual-report", "conference", "download")
 
 
-def known() -> tuple[str, ...]:
-    """Codes that can be asked for; without the download only the paper's."""
-    if not assets.is_complete("scratch"):
-        return languages.PAPER
-    files = next(_pages().iterdir()).glob("*.json")
-    return tuple(sorted(languages.internal("scratch", path.stem) for path in files))
+# Languages with at least 100 segments translated in each split, so that one can be checked before the download.
+KNOWN = tuple(
+    "ar be bn cs cy de en es es-419 fa fr fy ha hi hr hy id it ja ja-Hira kk ko lv nl pl pt pt-BR ro ru sk sv sw tr "
+    "vi zh zh-TW".split())
 
 
 def rows(language: str, split: str) -> list[tuple[str, str]]:
     """(id, text) of a split, the same ids in each of the paper's languages; others lack a few."""
-    side = _side(language) if language not in languages.PAPER else _segments()[language]
-    return [(i, side[i]) for i in _splits()[split] if side.get(i)]
+    if language in languages.PAPER:
+        side, ids = _segments()[language], _splits()[split]
+    else:
+        side = _side(language)
+        ids = text.further(side, _segments()["en"], _splits())[split]
+    return [(i, side[i]) for i in ids]
 
 
 @cache
@@ -47,6 +49,6 @@ def _side(language: str) -> dict[str, str]:
     for page in sorted(_pages().iterdir()):
         path = page / f"{code}.json"
         name = page.name.removeprefix("scratch-website.").removesuffix("-l10njson")
-        entries = json.loads(path.read_text()) if path.is_file() else {}
+        entries = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
         side |= {f"{name}/{key}": text.clean(value) for key, value in entries.items() if isinstance(value, str)}
     return side

@@ -12,7 +12,8 @@ MIN_WORDS = 6
 NEAR = 0.6  # Jaccard similarity of English word sets from which two segments count as the same content
 # Markup, variables and addresses; what is left is prose that reads alike in every language.
 _PLACEHOLDER = re.compile(r"[<>{}\[\]|]|\$\w|&\w+;|%[\w(]|https?:|www\.|\\\w|_{2,}")
-_INVISIBLE = re.compile("[\u200b-\u200f\u202a-\u202e\u2060-\u2069\ufeff\u00ad]")
+# The two joiners (U+200C, U+200D) are not among them: Persian and the Indian languages are spelt with them.
+_INVISIBLE = re.compile("[\u200b\u200e\u200f\u202a-\u202e\u2060-\u2069\ufeff\u00ad]")
 
 Segments = Mapping[str, Mapping[str, str]]  # language -> id -> text
 
@@ -60,7 +61,21 @@ def distinct(segments: Segments, english: str = "en") -> list[str]:
     return [unique[k] for k in kept]
 
 
-def _translated(text: str, english: str) -> bool:
+def further(side: Mapping[str, str], english: Mapping[str, str], splits: Mapping[str, list[str]]
+            ) -> dict[str, list[str]]:
+    """Ids by split of a language that `distinct` did not look at: those translated there, each text once. Text
+    that would stand in two splits stays in the one that is held out."""
+    seen, kept = set(), {}
+    for split in sorted(splits, key=("evaluation", "parallel", "calibration").index):
+        kept[split] = []
+        for i in splits[split]:
+            if _translated(side.get(i, ""), english.get(i)) and side[i] not in seen:
+                kept[split].append(i)
+                seen.add(side[i])
+    return kept
+
+
+def _translated(text: str, english: str | None) -> bool:
     return bool(text) and text != english and not _PLACEHOLDER.search(text)
 
 

@@ -2,15 +2,21 @@
 
 import base64
 import hashlib
+import json
 import os
 import shutil
+import signal
 import subprocess
+import sys
+import time
 import zipfile
+from pathlib import Path
 
 import pytest
 
 from lib.errors import AssetError, InputError
-from lib.inputs import assets
+from lib.inputs import assets, registries
+from lib.paths import ROOT
 
 FIRST, SECOND = b"first " * 100, b"second"
 FILES = {"alpha": {"alpha/whole.bin.part00": FIRST, "alpha/other.txt": b"unwanted"},
@@ -63,7 +69,24 @@ def shop(tmp_path, monkeypatch):
 
 
 def leftovers():
-    return [p.name for p in (assets.CACHE / "assets").iterdir()] if (assets.CACHE / "assets").exists() else []
+    """Whatever a failed fetch left behind; the empty lock file stays on purpose."""
+    return [p.name for p in (assets.CACHE / "assets").iterdir() if p.name != ".lock-whole"]
+
+
+def start():
+    """The command line that fetches the asset, as a process of its own."""
+    code = (f"import sys; from pathlib import Path; from lib.inputs import assets; "
+            f"assets.DATA = Path({str(assets.DATA)!r}); "
+            f"assets.CACHE = Path({str(assets.CACHE)!r}); sys.exit(assets.main(['whole']))")
+    return subprocess.Popen([sys.executable, "-c", code], cwd=ROOT, stderr=subprocess.PIPE, text=True,
+                            stdout=subprocess.DEVNULL, start_new_session=True)
+
+
+def wait_for(pattern):
+    deadline = time.monotonic() + 60
+    while not list(assets.CACHE.glob(pattern)):
+        assert time.monotonic() < deadline
+        time.sleep(0.005)
 
 
 def test_parts_are_fetched_joined_and_sealed(shop, capsys):
@@ -152,7 +175,64 @@ def test_a_path_that_leaves_the_folder_is_refused(shop, tmp_path):
     with zipfile.ZipFile(bad, "w") as opened:
         opened.writestr("../../evil.txt", b"x")
     with pytest.raises(AssetError, match="outside"):
-        assets._extract("whole", bad, {"package": "bad", "members": ["*.txt"], "keep_tree": True}, tmp_path / "cache")
+        registries.extract(bad, ["*.txt"], tmp_path / "cache", keep_tree=True)
+    assert not (tmp_path / "evil.txt").exists() and not (tmp_path.parent / "evil.txt").exists()
+
+
+def test_a_member_that_is_not_there_is_named(shop, tmp_path):
+    with pytest.raises(AssetError, match="alpha-1.0.* has no member .*part07"):
+        registries.extract(shop / "alpha-1.0-py3-none-any.whl", ["*.part07"], tmp_path)
+
+
+def test_an_interrupt_is_an_error_and_keeps_nothing(shop):
+    process = start()
+    wait_for("assets/.part-whole-*")
+    process.send_signal(signal.SIGINT)
+    assert "error: interrupted" in process.communicate(timeout=60)[1]
+    assert process.returncode == 1 and leftovers() == []
+
+
+def test_what_a_killed_process_left_is_not_trusted_and_is_swept(shop):
+    process = start()
+    wait_for("assets/.part-whole-*")
+    os.killpg(process.pid, signal.SIGKILL)
+    process.communicate(timeout=60)
+    assert [n[:12] for n in leftovers()] == [".part-whole-"] and not assets.is_complete("whole")
+    assets.fetch("whole")
+    assert leftovers() == ["whole"]
+
+
+def test_two_processes_fetch_once_and_both_succeed(shop):
+    processes = [start(), start()]
+    said = [p.communicate(timeout=120)[1] for p in processes]
+    assert [p.returncode for p in processes] == [0, 0], said
+    assert "".join(said).count("fetching whole") == 1
+    assert leftovers() == ["whole"]
+    assets.verify("whole")
+
+
+def test_a_folder_that_cannot_be_made_is_an_error_that_names_it(shop):
+    assets.CACHE.write_text("a file where the folder should be")
+    with pytest.raises(AssetError, match=f"cannot be written into {assets.CACHE}"):
+        assets.fetch("whole")
+
+
+@pytest.mark.skipif(not shutil.which("npm"), reason="npm is not on this machine (the test of it must not download it)")
+def test_npm_packs_are_fetched_and_checked_too(shop, tmp_path):
+    (tmp_path / "pack").mkdir()
+    about = {"name": "pack", "version": "1.0.0", "scripts": {"prepack": "exit 1"}}
+    (tmp_path / "pack" / "package.json").write_text(json.dumps(about))
+    (tmp_path / "pack" / "text.html").write_text("<p>kept</p>")
+    subprocess.run(["npm", "pack", "--silent", "--ignore-scripts", tmp_path / "pack"], cwd=tmp_path, check=True,
+                   capture_output=True)
+    pinned = registries.digest(tmp_path / "pack-1.0.0.tgz")
+    archive = registries.download("npm", str(tmp_path / "pack-1.0.0.tgz"), pinned, tmp_path)
+    registries.extract(archive, ["package/*.html"], tmp_path / "made")
+    assert [p.name for p in Path(tmp_path, "made").iterdir()] == ["text.html"]
+    with pytest.raises(AssetError, match="has sha256"):
+        registries.download("npm", str(tmp_path / "pack-1.0.0.tgz"), "0" * 64, tmp_path)
+    with pytest.raises(AssetError, match="cannot be downloaded"):
+        registries.download("npm", str(tmp_path / "none.tgz"), pinned, tmp_path)
 
 
 def test_unknown_asset_lists_the_known(shop, capsys):
