@@ -29,6 +29,9 @@ def main(words: list[str] | None = None) -> int:
     except (AssetError, notebooks.NotebookError, OSError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
+    except KeyboardInterrupt:
+        print("interrupted; what was computed is kept, and the same command goes on from there", file=sys.stderr)
+        return 1
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -59,25 +59,30 @@ def fingerprint(source: Source) -> str:
 def rows(source: Source, language: str, split: str) -> list[tuple[str, str]]:
     """(id, text): the first documents of a split, in hash order of the ids.
 
-    Parallel text is split by a hash of its row number, evaluation getting 40 %, so that no content stands in
-    two splits. Other text keeps the dataset's own splits; calibration leaves out what evaluation has. Repeated and
-    empty documents are left out. Raises InputError for a language that is not there, AssetError when the hub cannot
-    be reached or the text is not laid out as expected.
+    Parallel text is split by a hash of its row number, evaluation getting 40 %; other text keeps the dataset's own
+    splits, each document once. Text that evaluation has stands in no other split. Raises InputError for a language
+    that is not there, AssetError when the hub cannot be reached or the text is not laid out as expected.
     """
     if language not in source.known:
         raise InputError(f"{source.name} has no text in {language!r}; it has {', '.join(source.known)}")
-    documents = _documents(source, language, split)
+    evaluation = _evaluation(source, language)
+    if split == "evaluation":
+        found = {i: t[:EVALUATION_CHARACTERS] for i, t in evaluation.items() if t}
+    else:
+        taken = {"", *map(_start, evaluation.values())}
+        found = {i: t for i, t in _documents(source, language, split).items() if _start(t) not in taken}
     if source.parallel:
-        documents = [(i, t) for i, t in documents if (text.share(i) < 0.4) == (split == "evaluation")]
-    cut = EVALUATION_CHARACTERS if split == "evaluation" else None
-    seen, found = {""}, {}
-    if split == "calibration" and "evaluation" in source.files:
-        seen |= {_start(t) for _, t in _documents(source, language, "evaluation")}
-    for i, document in documents:
-        if _start(document) not in seen:
-            seen.add(_start(document))
-            found[i if source.parallel else f"{language}:{i}"] = document[:cut]
-    return [(i, found[i]) for i in text.order(list(found))]
+        return [(i, found[i]) for i in text.order(list(found))]
+    once = {_start(t): i for i, t in reversed(found.items())}  # the first of those that begin alike
+    return [(f"{language}:{i}", found[i]) for i in text.order(list(once.values()))]
+
+
+def _evaluation(source: Source, language: str) -> dict[str, str]:
+    """Documents of the evaluation split, whole; none where the source has no such split."""
+    if "evaluation" not in source.files:
+        return {}
+    documents = _documents(source, language, "evaluation")
+    return {i: t for i, t in documents.items() if text.share(i) < 0.4} if source.parallel else documents
 
 
 def _start(document: str) -> str:
@@ -85,24 +90,24 @@ def _start(document: str) -> str:
     return document[:EVALUATION_CHARACTERS]
 
 
-def _documents(source: Source, language: str, split: str) -> list[tuple[str, str]]:
-    """(row number, text) of the first documents, from the cache, read from the hub first if they are not there."""
+def _documents(source: Source, language: str, split: str) -> dict[str, str]:
+    """Row number -> text of the first documents, from the cache, read from the hub first if they are not there."""
     from datasets import Dataset
 
     if _is_local(source):
-        return list(_stream(source, language, split))
+        return dict(_stream(source, language, split))
     kind = "all" if source.parallel else split
     name = f"{source.name}-{source.pin['revision']}-{language}-{kind}-{source.documents}.parquet"
     path = CACHE / "corpora" / name
     if not path.is_file():
-        documents = list(_stream(source, language, split))
+        documents = dict(_stream(source, language, split))
         path.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=path.parent) as place:
             made = Path(place, name)
-            Dataset.from_dict({"id": [i for i, _ in documents], "text": [t for _, t in documents]}).to_parquet(made)
+            Dataset.from_dict({"id": list(documents), "text": list(documents.values())}).to_parquet(made)
             made.replace(path)
     data = Dataset.from_parquet(str(path), keep_in_memory=True)
-    return list(zip(data["id"], data["text"], strict=True))
+    return dict(zip(data["id"], data["text"], strict=True))
 
 
 def _stream(source: Source, language: str, split: str) -> Iterator[tuple[str, str]]:
@@ -120,7 +125,8 @@ def _stream(source: Source, language: str, split: str) -> Iterator[tuple[str, st
     except Exception as error:  # the libraries below `datasets` raise network errors of kinds that share no base
         raise AssetError(
             f"{source.name} ({source.pin['path']}, {language}, {split}) cannot be read: {type(error).__name__}: "
-            f"{error}. Check the network and run the same command again, or give a folder of text as the corpus") from error
+            f"{error}. Check the network and run the same command again, or give a folder of text as the corpus"
+        ) from error
 
 
 def _is_local(source: Source) -> bool:

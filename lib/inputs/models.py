@@ -7,36 +7,19 @@ name until `load`.
 """
 
 import hashlib
-import io
 import json
-import os
 import re
-import shutil
-import struct
-import tempfile
-from contextlib import contextmanager, redirect_stderr
 from functools import lru_cache
 from pathlib import Path
-from typing import NamedTuple
 
 from lib.errors import InputError
-from lib.inputs import assets, tiny
+from lib.inputs import assets, checkpoints, hub_models, tiny
+from lib.inputs.checkpoints import KNOWN
 from lib.paths import CACHE, ROOT
 
-
-class Known(NamedTuple):
-    """A model that comes as an asset of the same name."""
-
-    gguf: str
-    context: int  # tokens
-
-
-KNOWN = {"gemma-3-270m": Known("gemma-3-270m-q4_k_m.gguf", 32768),
-         "smollm2-135m": Known("SmolLM2-135M-Instruct.Q4_1.gguf", 8192)}
 DTYPES = ("float32", "bfloat16", "float16")
 CONVERSION = 1  # raise when GGUF conversion changes what it writes
 HUB = re.compile(r"[\w.-]+/[\w.-]+(@[\w./-]+)?")
-HUB_FILES = ["*.json", "*.safetensors", "*.model", "*.txt", "*.jinja"]
 
 
 def load(name: str, dtype: str = "float32", device: str | None = None):
@@ -57,8 +40,8 @@ def load(name: str, dtype: str = "float32", device: str | None = None):
         model, tokenizer = tiny.model(name).to(getattr(torch, dtype)), tiny.tokenizer()
     else:
         folder = _folder(name)
-        with _quiet():
-            model, tokenizer = _read(folder, getattr(torch, dtype))
+        with checkpoints.quiet():
+            model, tokenizer = checkpoints.read(folder, getattr(torch, dtype))
     if not any(linear_layers(block) for block in find_blocks(model)[1]):
         raise InputError(f"model {name} ({type(model).__name__}) has no linear layers in its blocks, so "
                          "there is nothing to prune; give a transformer decoder")
@@ -96,7 +79,7 @@ def fingerprint(name: str) -> str:
         return f"{name}:{assets.pin(name)}:{CONVERSION}"
     place = _local(name)
     if place is None:
-        return f"{_repository(name)[0]}@{_hub_config(name).parent.name}"
+        return f"{hub_models.repository(name)[0]}@{hub_models.config_file(name).parent.name}"
     files = sorted(p for p in (place.iterdir() if place.is_dir() else [place]) if p.is_file())
     digest = hashlib.sha256("".join(f"{p.name}\0{_file_hash(p)}\n" for p in files).encode()).hexdigest()
     return f"{place.name}:{digest}"
@@ -125,11 +108,11 @@ def _folder(name: str) -> Path:
     """A folder of safetensors and tokenizer for a name that `check` let pass, made or fetched if need be."""
     if name in KNOWN:
         target = CACHE / "models" / f"{name}-{assets.pin(name)[:12]}-{CONVERSION}"
-        return target if target.is_dir() else _convert(assets.fetch(name) / KNOWN[name].gguf, target)
-    place = _local(name) or _hub_snapshot(name)
+        return target if target.is_dir() else checkpoints.convert(assets.fetch(name) / KNOWN[name].gguf, target)
+    place = _local(name) or hub_models.snapshot(name)
     if place.is_file():
         target = CACHE / "models" / f"{place.stem}-{_file_hash(place)[:12]}-{CONVERSION}"
-        return target if target.is_dir() else _convert(place, target)
+        return target if target.is_dir() else checkpoints.convert(place, target)
     if not list(place.glob("*.safetensors")):
         raise InputError(f"model {name} has no *.safetensors file. Pickled checkpoints (.bin, .pt) can run "
                          "code when they are opened and are refused; convert it with save_pretrained, or "
@@ -142,7 +125,7 @@ def _config(name: str) -> dict:
     place = _local(name)
     if place is not None and place.is_file():
         return {}
-    path = _hub_config(name) if place is None else place / "config.json"
+    path = hub_models.config_file(name) if place is None else place / "config.json"
     if not path.is_file():
         raise InputError(f"the folder {place} has no config.json, so it is not a model; give the folder that "
                          "holds config.json, or the .gguf file itself")
@@ -180,121 +163,3 @@ def _hash_of(path: Path, size: int, changed: int) -> str:
 def _file_hash(path: Path) -> str:
     """SHA-256 (hex) of a file, read again only when its size or time of change is another."""
     return _hash_of(path, path.stat().st_size, path.stat().st_mtime_ns)
-
-
-# --- the hub -----------------------------------------------------------------------------------------------
-
-def _repository(name: str) -> tuple[str, str | None]:
-    repository, _, revision = name.partition("@")
-    return repository, revision or None
-
-
-@contextmanager
-def _hub_errors(name: str):
-    """Turn what the hub's client raises into what a person can do about it."""
-    from huggingface_hub import errors
-
-    try:
-        yield
-    except errors.GatedRepoError:
-        reason = "it is gated: accept its terms on its page, then run `hf auth login`"
-    except errors.RepositoryNotFoundError:
-        reason = "there is no local folder and no hub model of that name; a private one needs `hf auth login`"
-    except errors.RevisionNotFoundError:
-        reason = "that revision does not exist; leave @revision out for the newest"
-    except errors.LocalEntryNotFoundError:
-        reason = ("it is no local folder, and the hub cannot be reached. Run "
-                  f"`hf download {_repository(name)[0]}` once with a network")
-    except errors.EntryNotFoundError:
-        reason = "that repository holds no config.json, so it is no model of transformers"
-    except errors.HfHubHTTPError as error:
-        reason = f"the hub answered: {error}"
-    else:
-        return
-    raise InputError(f"model {name} cannot be had: {reason}. Known without the hub: "
-                     f"{', '.join([*KNOWN, *tiny.RECIPES])}")
-
-
-@lru_cache(maxsize=64)
-def _hub_config(name: str) -> Path:
-    """config.json in the hub's cache, in a folder named by the commit. Resolved once a process, so that what
-    is loaded is what was fingerprinted."""
-    from huggingface_hub import hf_hub_download
-
-    repository, revision = _repository(name)
-    with _hub_errors(name):
-        return Path(hf_hub_download(repository, "config.json", revision=revision))
-
-
-def _hub_snapshot(name: str) -> Path:
-    """All files but pickles, at the commit of the configuration."""
-    from huggingface_hub import snapshot_download
-
-    with _hub_errors(name):
-        return Path(snapshot_download(_repository(name)[0], revision=_hub_config(name).parent.name,
-                                      allow_patterns=HUB_FILES))
-
-
-# --- reading and converting --------------------------------------------------------------------------------
-
-@contextmanager
-def _quiet():
-    """No progress bars on stderr: they would stand in executed notebooks."""
-    from transformers.utils import logging
-
-    shown = logging.is_progress_bar_enabled()
-    logging.disable_progress_bar()
-    try:
-        with redirect_stderr(io.StringIO()):
-            yield
-    finally:
-        if shown:
-            logging.enable_progress_bar()
-
-
-def _read(folder: Path, dtype, gguf: str | None = None):
-    """(model, tokenizer) of a folder. A weight that the files lack would be random: that is an error."""
-    from safetensors import SafetensorError
-    from transformers import AutoModelForCausalLM, AutoTokenizer
-
-    where = {"gguf_file": gguf} if gguf else {}
-    safe = {"local_files_only": True, "trust_remote_code": False}
-    source = folder / gguf if gguf else folder
-    try:
-        model, report = AutoModelForCausalLM.from_pretrained(
-            folder, dtype=dtype, use_safetensors=not gguf, output_loading_info=True, **safe, **where)
-        tokenizer = AutoTokenizer.from_pretrained(folder, **safe, **where)
-    except (OSError, ValueError, RuntimeError, KeyError, struct.error, SafetensorError) as error:
-        raise InputError(f"the model in {source} cannot be read: {error}") from error
-    missing = sorted(report["missing_keys"])
-    if missing:
-        raise InputError(f"the model in {source} lacks {len(missing)} weights of {type(model).__name__}, "
-                         f"among them {missing[0]}, which would be random; complete it or give another model")
-    return model, tokenizer
-
-
-def _convert(gguf: Path, target: Path) -> Path:
-    """De-quantize a GGUF file to float32 safetensors beside its tokenizer, in the folder `target`.
-
-    Written under a temporary name and moved as a whole, so that the folder is complete when it exists.
-    """
-    import torch
-
-    target.parent.mkdir(parents=True, exist_ok=True)
-    temporary = Path(tempfile.mkdtemp(dir=target.parent, prefix=".part-"))
-    try:
-        with _quiet():
-            read, tokenizer = _read(gguf.parent, torch.float32, gguf.name)
-            # transformers marks the model as quantized and will not save it: its weights move to a plain one.
-            config = read.config.to_dict()
-            del config["quantization_config"]
-            model = type(read)(type(read.config).from_dict(config))
-            model.load_state_dict(read.state_dict())
-            model.save_pretrained(temporary)
-            tokenizer.save_pretrained(temporary)
-        temporary.chmod(0o755)
-        if not target.is_dir():  # another process may have been faster
-            os.replace(temporary, target)
-    finally:
-        shutil.rmtree(temporary, ignore_errors=True)
-    return target

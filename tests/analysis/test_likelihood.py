@@ -5,7 +5,7 @@ import torch
 from lib.analysis import likelihood
 from lib.analysis.likelihood import Head, batches, segment_nll
 from lib.errors import InputError
-from lib.inputs import models, tiny
+from lib.inputs import assets, models, tiny
 
 TEXTS = ["The lamp stands on the table.", "Ein Brief.", "Mvua inanyesha leo asubuhi na mapema sana.", "x" * 90]
 
@@ -87,3 +87,21 @@ def test_an_unknown_rule_for_logits_is_refused():
     model.forward = scaled
     with pytest.raises(InputError, match="Head"):
         Head(model)
+
+
+def test_logits_of_a_large_vocabulary_stay_below_500_megabytes():
+    """The two largest tensors, logits and their log-softmax, for Gemma's 262,144 words."""
+    assert 1 <= likelihood.LOGIT_BYTES // (4 * 262_144)
+    assert 2 * likelihood.LOGIT_BYTES <= 500_000_000
+
+
+@pytest.mark.real
+@pytest.mark.parametrize("name", sorted(models.KNOWN))
+def test_equals_a_naive_computation_on_the_real_models(name):
+    if not assets.is_complete(name):
+        pytest.skip(f"asset {name} is not in data/cache; `python -m lib.inputs.assets {name}` fetches it")
+    torch.set_float32_matmul_precision("highest")
+    model, tokenizer = models.load(name)
+    texts = TEXTS[:3]
+    table = segment_nll(model, tokenizer, list("abc"), texts)
+    np.testing.assert_allclose(table["nll"], [naive(model, tokenizer, t) for t in texts], rtol=1e-4)

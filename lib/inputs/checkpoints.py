@@ -1,0 +1,86 @@
+"""The models that come as assets; reading a model's files, and turning a GGUF file into such files."""
+
+import io
+import os
+import shutil
+import struct
+import tempfile
+from contextlib import contextmanager, redirect_stderr
+from pathlib import Path
+from typing import NamedTuple
+
+from lib.errors import InputError
+
+
+class Known(NamedTuple):
+    """A model that comes as an asset of the same name."""
+
+    gguf: str
+    context: int  # tokens
+
+
+KNOWN = {"gemma-3-270m": Known("gemma-3-270m-q4_k_m.gguf", 32768),
+         "smollm2-135m": Known("SmolLM2-135M-Instruct.Q4_1.gguf", 8192)}
+
+
+@contextmanager
+def quiet():
+    """No progress bars on stderr: they would stand in executed notebooks."""
+    from transformers.utils import logging
+
+    shown = logging.is_progress_bar_enabled()
+    logging.disable_progress_bar()
+    try:
+        with redirect_stderr(io.StringIO()):
+            yield
+    finally:
+        if shown:
+            logging.enable_progress_bar()
+
+
+def read(folder: Path, dtype, gguf: str | None = None):
+    """(model, tokenizer) of a folder. A weight that the files lack would be random: that is an error."""
+    from safetensors import SafetensorError
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    where = {"gguf_file": gguf} if gguf else {}
+    safe = {"local_files_only": True, "trust_remote_code": False}
+    source = folder / gguf if gguf else folder
+    try:
+        model, report = AutoModelForCausalLM.from_pretrained(
+            folder, dtype=dtype, use_safetensors=not gguf, output_loading_info=True, **safe, **where)
+        tokenizer = AutoTokenizer.from_pretrained(folder, **safe, **where)
+    except (OSError, ValueError, RuntimeError, KeyError, struct.error, SafetensorError) as error:
+        raise InputError(f"the model in {source} cannot be read: {error}") from error
+    missing = sorted(report["missing_keys"])
+    if missing:
+        raise InputError(f"the model in {source} lacks {len(missing)} weights of {type(model).__name__}, "
+                         f"among them {missing[0]}, which would be random; complete it or give another model")
+    return model, tokenizer
+
+
+def convert(gguf: Path, target: Path) -> Path:
+    """De-quantize a GGUF file to float32 safetensors beside its tokenizer, in the folder `target`.
+
+    Written under a temporary name and moved as a whole, so that the folder is complete when it exists.
+    """
+    import torch
+
+    target.parent.mkdir(parents=True, exist_ok=True)
+    temporary = Path(tempfile.mkdtemp(dir=target.parent, prefix=".part-"))
+    try:
+        with quiet():
+            quantized, tokenizer = read(gguf.parent, torch.float32, gguf.name)
+            # transformers marks the model as quantized and will not save it: its weights move to a plain one.
+            config = quantized.config.to_dict()
+            del config["quantization_config"]
+            model = type(quantized)(type(quantized.config).from_dict(config))
+            model.load_state_dict(quantized.state_dict())
+            model.save_pretrained(temporary)
+            tokenizer.save_pretrained(temporary)
+        temporary.chmod(0o755)
+        if not target.is_dir():  # another process may have been faster
+            os.replace(temporary, target)
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
+    return target
