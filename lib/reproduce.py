@@ -17,6 +17,10 @@ from lib.paths import CACHE, FIGURES, RESULTS, ROOT
 from lib.run import notebooks, progress
 from lib.study import Study
 
+# For the kernels: glibc gives large tensors back to the system and clears them anew at every use. Keeping them
+# makes scoring with a vocabulary of 262,144 words 1.4 times faster and changes no bit.
+ALLOCATOR = {"MALLOC_MMAP_MAX_": "0", "MALLOC_TRIM_THRESHOLD_": "2000000000", "MALLOC_TOP_PAD_": "500000000"}
+
 
 def main(words: list[str] | None = None) -> int:
     """Run the command line and return its exit code."""
@@ -59,6 +63,8 @@ def run(arguments: argparse.Namespace) -> int:
     if not todo:
         raise InputError(f"--only {arguments.only}: no notebook begins so; there are "
                          f"{', '.join(p.stem for p in notebooks.sources())}")
+    for name, value in ALLOCATOR.items():
+        os.environ.setdefault(name, value)
     job = notebooks.Job(study, overrides, arguments.fresh, arguments.redraw)
     check_writable([FIGURES / study.label, job.folder, *([] if arguments.redraw else [CACHE / "runs" / study.profile]),
                     *([RESULTS / "published"] if arguments.publish else [])])

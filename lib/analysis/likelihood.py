@@ -17,23 +17,25 @@ from lib.inputs.models import prefix_token
 # Batches are formed inside fixed stretches of this many segments: the first 50 segments give the same
 # batches, and so the same bits, whether 50 or 100 of them are asked for.
 STRETCH = 50
-LOGIT_BYTES = 200_000_000
+LOGIT_BYTES = 240_000_000
 
 
 @torch.inference_mode()
-def segment_nll(model, tokenizer, segments: Sequence[str], texts: Sequence[str], batch_tokens: int = 2048
-                ) -> pd.DataFrame:
+def segment_nll(model, tokenizer, segments: Sequence[str], texts: Sequence[str], batch_tokens: int = 2048,
+                head: "Head | None" = None) -> pd.DataFrame:
     """One row a segment: `segment`, `nll` (nats, summed over its tokens), `tokens`, `bytes` (UTF-8).
 
     nll = -sum_t ln p(x_t | prefix, x_<t). Without a prefix token the first token cannot be scored: it is
     left out of `nll`, `tokens` and `bytes` alike. Logits are computed in float32 for a chunk of positions at a
     time and never for all: they and their log-softmax take at most twice LOGIT_BYTES, whatever the vocabulary.
 
+    `head`: the model's Head, when the caller scores several texts and has made it before.
+
     Raises InputError when a segment is empty or longer than the model's context.
     """
     prefix = prefix_token(tokenizer)
     ids = tokenizer(list(texts), add_special_tokens=False)["input_ids"]
-    head = Head(model)
+    head = head or Head(model)
     limit = getattr(model.config, "max_position_embeddings", None)
     for segment, tokens in zip(segments, ids, strict=True):
         if len(tokens) < (1 if prefix is not None else 2):

@@ -198,14 +198,14 @@ def _evaluate(visit: Visit, cells: dict[str, dict], model, tokenizer) -> pd.Data
     """Rows of segment_nll for these cells; the model is in the visit's state."""
     from lib.analysis import likelihood
 
-    frames = []
+    frames, head = [], likelihood.Head(model)
     for cell, text in cells.items():
         data = _pool(text["corpus"], text["language"], "evaluation")
         if len(data) < text["segments"]:
             raise InputError(f"{text['segments']} evaluation segments were asked for, but {text['corpus']} has "
                              f"{len(data)} in {text['language']!r}; set segments to at most that")
         data = data.select(range(text["segments"]))
-        scores = likelihood.segment_nll(model, tokenizer, data["id"], data["text"])
+        scores = likelihood.segment_nll(model, tokenizer, data["id"], data["text"], head=head)
         digest = hashlib.sha256("\n".join(data["text"]).encode()).hexdigest()
         place = {"corpus": text["corpus"], "language": text["language"]}
         rows = [place | row for row in scores.to_dict("records")]
