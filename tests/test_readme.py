@@ -38,3 +38,13 @@ def test_what_pruning_costs(model, name):
     sentence = (f"{name}: {ratio[own].median():.2f} times the dense perplexity with the target language, "
                 f"{ratio[english].median():.2f} with English, {ratio[~own].median():.2f} with any other")
     assert sentence in " ".join(README.split()), sentence
+
+
+@pytest.mark.parametrize(("notebook", "measured"), [
+    ("01_calibration", ["calibration text", "activation norms"]), ("02_pruning", ["pruning"]),
+    ("03_perplexity", ["perplexity"])])
+def test_minutes_of_the_published_run(notebook, measured):
+    timings = store.published("timings")
+    minutes = timings.loc[timings["what"].isin(measured), "seconds"].sum() / 60
+    (row,) = [line for line in README.splitlines() if line.startswith(f"| [{notebook}]")]
+    assert row.endswith(f"| {minutes:.0f} |"), f"{minutes:.0f}"

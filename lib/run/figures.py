@@ -18,7 +18,7 @@ def style() -> None:
     """Set matplotlib and seaborn for the notebook: readable at a page's width, safe for colour-blind eyes,
     the same bytes each time."""
     sns.set_theme(context="paper", style="ticks", palette="colorblind", rc={
-        "figure.constrained_layout.use": True, "figure.dpi": 110, "savefig.dpi": 200,
+        "figure.dpi": 110, "savefig.dpi": 200,
         "axes.spines.top": False, "axes.spines.right": False, "axes.titlesize": 9, "axes.labelsize": 9,
         "xtick.labelsize": 8, "ytick.labelsize": 8, "legend.fontsize": 8, "legend.frameon": False,
         "svg.hashsalt": "compendium", "svg.fonttype": "path", "pdf.fonttype": 42,

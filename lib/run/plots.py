@@ -17,7 +17,7 @@ def calibration_map(axes: plt.Axes, frame: pd.DataFrame, rows: Sequence[str], co
     In each column the row named by `best` is boxed, and has a dot where `clear` is true.
     """
     ratio = frame.pivot(index="row", columns="language", values="ratio").loc[list(rows), list(columns)]
-    labels = ratio.map(lambda r: f"{r:.2f}" if r < 9.995 else f"{r:.0f}" if r < 999.5 else f"{r:.0e}")
+    labels = ratio.map(lambda r: f"{r:.2f}" if r < 9.995 else f"{r:.0f}")
     sns.heatmap(np.log2(ratio), ax=axes, cmap=DIVERGING, center=0, vmin=-limit, vmax=limit, annot=labels, fmt="",
                 annot_kws={"size": 6.5}, cbar=False, linewidths=0.5, linecolor="white")
     axes.tick_params(length=0)
@@ -28,13 +28,13 @@ def calibration_map(axes: plt.Axes, frame: pd.DataFrame, rows: Sequence[str], co
         axes.add_patch(plt.Rectangle((k + 0.03, y + 0.03), 0.94, 0.94, fill=False, edgecolor="black", linewidth=1.3,
                                      clip_on=False, zorder=3))
         if marks.loc[language, "clear"]:
-            axes.plot(k + 0.87, y + 0.15, "o", color="black", markersize=2.5, zorder=4)
+            axes.plot(k + 0.84, y + 0.2, "o", color="black", markersize=2.5, zorder=4)
 
 
 def forest(frame: pd.DataFrame, languages: Sequence[str], rows: Sequence[str], columns: Sequence[str]) -> plt.Figure:
     """`difference` with `low`, `high` by `language`, one mark a `rival`; panels by `model` and `corpus`; 0 is drawn."""
     fig, panels = plt.subplots(len(rows), len(columns), figsize=(WIDTH, 2.5 * len(rows)), sharex="row", sharey=True,
-                               squeeze=False)
+                               squeeze=False, layout="constrained")
     rivals = list(frame["rival"].unique())
     for (i, j), axes in np.ndenumerate(panels):
         part = frame[(frame["model"] == rows[i]) & (frame["corpus"] == columns[j])]
