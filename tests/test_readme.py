@@ -3,6 +3,7 @@
 import pytest
 
 from lib.analysis.intervals import best_by_cell
+from lib.analysis.perplexity import totals
 from lib.paths import ROOT
 from lib.run import store
 
@@ -27,9 +28,9 @@ def test_how_often_the_target_language_is_best(wanda, model, name):
 
 @pytest.mark.parametrize(("model", "name"), [("gemma-3-270m", "Gemma"), ("smollm2-135m", "SmolLM2")])
 def test_what_pruning_costs(model, name):
-    table = store.published("perplexity")
-    table = table[table["model"] == model]
-    key = ["corpus", "language"]
+    table, key = store.published("perplexity"), ["corpus", "language"]
+    by = ["method", "calibration", *key]
+    table = totals(table[table["model"] == model], by)  # seeds pooled, as in the notebook
     dense = table[table["method"] == "dense"].set_index(key)["perplexity"]
     wanda = table[table["method"] == "wanda"].set_index(key)
     ratio = wanda["perplexity"] / dense.reindex(wanda.index)
