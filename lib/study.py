@@ -7,7 +7,6 @@ import hashlib
 import json
 import tomllib
 from dataclasses import asdict, dataclass, fields
-from decimal import Decimal
 
 from lib.errors import InputError
 from lib.inputs import corpora, models
@@ -150,9 +149,8 @@ def _check(study: Study) -> None:
         value = getattr(study, key)
         if not value or len(set(value)) != len(value):
             raise InputError(f"{key} is {list(value)}; it needs at least one entry and none twice")
-    if not (study.sparsity == study.sparsity and 0 < study.sparsity < 1):
+    if not 0 < study.sparsity < 1:
         raise InputError(f"sparsity is {study.sparsity}; allowed: above 0 and below 1 (the share of weights removed)")
-    Decimal(str(study.sparsity))
     for key, least in (("windows", 1), ("seqlen", 2), ("segments", 2)):
         if getattr(study, key) < least:
             raise InputError(f"{key} is {getattr(study, key)}; allowed: {least} or more")
