@@ -8,12 +8,14 @@ import json
 import tomllib
 from dataclasses import asdict, dataclass, fields
 
+from lib.arms import Arm, parse, typed
 from lib.errors import InputError
-from lib.inputs import corpora, models
+from lib.inputs import corpora, models, released
 from lib.paths import ROOT
-from lib.pruning.scores import METHODS
+from lib.pruning.methods import group_of
 
 PROFILES = ROOT / "lib" / "profiles"
+BUDGETS = ("tokens", "segments")
 DTYPES = ("float32", "mixed", "bfloat16")  # of the forward pass; run.measure says what "mixed" is
 
 
@@ -22,10 +24,10 @@ class Variant:
     """One model in one state: what a row of every table is about. Fields are the tables' common columns."""
 
     model: str
-    method: str  # "dense" or a name of pruning.scores.METHODS
+    method: str  # "dense" or a name of lib.pruning.methods.METHODS
     pattern: str  # "unstructured", "n:m", or "none" when dense
     sparsity: float
-    group: str  # comparison group: row | matrix; "none" when dense
+    group: str  # comparison group: row | matrix | block | run (of n:m); "none" when dense
     calibration: str  # a language, a mixture ("de+en", "all"), or "none" for methods that need no text
     calibration_corpus: str
     n_samples: int  # calibration windows
@@ -37,7 +39,10 @@ class Variant:
     @property
     def label(self) -> str:
         text = "" if self.calibration == "none" else f" {self.calibration} seed {self.seed}"
-        return f"{self.model} {self.method}{'' if self.method == 'dense' else '/' + self.group}{text}"
+        if self.method == "dense":
+            return f"{self.model} dense{text}"
+        how = f"{self.sparsity:.0%}" if self.pattern == "unstructured" else self.pattern
+        return f"{self.model} {self.method}/{self.group} {how}{text}"
 
 
 @dataclass(frozen=True)
@@ -50,9 +55,10 @@ class Study:
     calibrations: tuple[str, ...]  # calibration languages or mixtures; empty: the evaluation languages
     calibration_corpus: str
     evaluation_corpora: tuple[str, ...]
-    methods: tuple[str, ...]  # "wanda" or "magnitude:matrix" with its comparison group
-    sparsity: float  # share of each matrix that is removed
-    pattern: str
+    methods: tuple[str, ...]  # the arms of the grid, as lib.arms reads them: "wanda", "ria:row seeds=0"
+    checkpoints: tuple[str, ...]  # models that others pruned: folders or hub ids, named as lib.inputs.released reads
+    sparsity: float  # share of each comparison group that is removed; n:m patterns bring their own
+    pattern: str  # "unstructured" or "n:m"
     seeds: tuple[int, ...]  # of the calibration draw
     windows: int
     seqlen: int
@@ -73,8 +79,8 @@ class Study:
             if key not in known:
                 raise InputError(f"{key!r} is no setting of a study; allowed: {', '.join(known)}")
         values = tomllib.loads(path.read_text()) | overrides
-        study = cls(profile=profile, **{k: _typed(k, known[k], v) for k, v in values.items()})
-        plain = cls(profile=profile, **{k: _typed(k, known[k], v) for k, v in tomllib.loads(path.read_text()).items()})
+        study = cls(profile=profile, **{k: typed(k, known[k], v) for k, v in values.items()})
+        plain = cls(profile=profile, **{k: typed(k, known[k], v) for k, v in tomllib.loads(path.read_text()).items()})
         name = profile if study == plain else f"{profile}-{study.digest()[:8]}"
         object.__setattr__(study, "label", name)
         _check(study)
@@ -91,24 +97,48 @@ class Study:
 
     def calibration_languages(self) -> tuple[str, ...]:
         """Every language whose calibration text is read, each once."""
-        named = [p for c in self.calibration_sets() for p in (self.languages if c == "all" else c.split("+"))]
-        return tuple(dict.fromkeys(named))
+        return _languages(self.calibration_sets(), self.languages)
 
-    def variants(self) -> list[Variant]:
-        """The grid, model by model: dense, then each method by seed and calibration."""
+    def arms(self) -> list[Arm]:
+        """The methods with their settings."""
+        usual = asdict(self) | {"calibrations": self.calibration_sets()}
+        return [parse(spec, usual) for spec in self.methods]
+
+    def variants(self, table: str) -> list[Variant]:
+        """The grid of what is measured for `table`, model by model: dense, methods without text, then draw by
+        draw of the calibration text the methods that use it (they share work)."""
         grid = []
         for model in self.models:
             grid.append(Variant(model, "dense", "none", 0.0, "none", "none", "none", 0, 0, "none", -1, self.dtype))
-            for spec in self.methods:
-                method, group = split_method(spec)
-                if METHODS[method].statistic is None:
-                    grid.append(Variant(model, method, self.pattern, self.sparsity, group, "none", "none", 0, 0,
-                                        "none", -1, self.dtype))
-                    continue
-                grid += [Variant(model, method, self.pattern, self.sparsity, group, calibration,
-                                 self.calibration_corpus, self.windows, self.seqlen, self.budget, seed, self.dtype)
-                         for seed in self.seeds for calibration in self.calibration_sets()]
+            arms = [arm for arm in self.arms() if table in arm.tables and model in arm.models]
+            grid += [Variant(model, arm.method, arm.pattern, arm.sparsity, arm.group, "none", "none", 0, 0, "none",
+                             -1, self.dtype) for arm in arms if not arm.needs_text]
+            draws: dict[tuple, list[Variant]] = {}
+            for arm in arms:
+                for seed in arm.seeds if arm.needs_text else ():
+                    for calibration in arm.calibrations:
+                        draw = (calibration, arm.calibration_corpus, arm.windows, arm.seqlen, arm.budget, seed)
+                        draws.setdefault(draw, []).append(Variant(
+                            model, arm.method, arm.pattern, arm.sparsity, arm.group, *draw, self.dtype))
+            grid += [variant for variants in draws.values() for variant in variants]
+            grid += [variant for variant in self.released() if variant.model == model]
         return grid
+
+    def released(self) -> dict[Variant, str]:
+        """The checkpoints by what their names say they are; windows and their length, which no name tells, are 0."""
+        found: dict[Variant, str] = {}
+        for source in self.checkpoints:
+            it = released.parse(source)
+            model = next((m for m in self.models if m == it.original or m.rpartition("/")[2] == it.model), None)
+            if model is None:
+                raise InputError(f"checkpoint {source} was made of {it.original}, which its zeros are compared with; "
+                                 f"add that to models, which are: {', '.join(self.models)}")
+            variant = Variant(model, it.method, it.pattern, it.sparsity, group_of(it.method, it.pattern, None),
+                              it.calibration, it.corpus, 0, 0, "none", -1 if it.seed is None else it.seed, self.dtype)
+            if variant in found:
+                raise InputError(f"checkpoints {found[variant]} and {source} are by their names the same; give one")
+            found[variant] = source
+        return found
 
 
 def profiles() -> list[str]:
@@ -116,66 +146,57 @@ def profiles() -> list[str]:
     return sorted(path.stem for path in PROFILES.glob("*.toml"))
 
 
-def split_method(spec: str) -> tuple[str, str]:
-    """"magnitude:matrix" -> ("magnitude", "matrix"); a bare name takes the method's default group."""
-    method, _, group = spec.partition(":")
-    if method not in METHODS:
-        raise InputError(f"method {method!r} is unknown; allowed: {', '.join(METHODS)} (dense is always included)")
-    allowed = METHODS[method].groups
-    if group and group not in allowed:
-        raise InputError(f"method {spec!r} names the comparison group {group!r}; {method} allows {', '.join(allowed)}")
-    return method, group or allowed[0]
-
-
-def _typed(key: str, kind, value):
-    """The value as the field's type; strings as they come from a command line are parsed."""
-    element = {tuple[str, ...]: str, tuple[int, ...]: int}.get(kind)
-    try:
-        if element:
-            parts = value.split(",") if isinstance(value, str) else value
-            parts = parts if isinstance(parts, list | tuple) else [parts]
-            return tuple(element(p.strip() if isinstance(p, str) else p) for p in parts)
-        if kind is int and not isinstance(value, str) and int(value) != value:
-            raise ValueError
-        return kind(value)
-    except (TypeError, ValueError):
-        name = f"a list of {element.__name__}, as a,b,c" if element else f"of type {kind.__name__}"
-        raise InputError(f"{key} is {value!r}, which cannot be read; it is {name}") from None
-
-
 def _check(study: Study) -> None:
     """Refuse what cannot be run, naming what is allowed."""
     for key in ("models", "languages", "evaluation_corpora", "methods", "seeds"):
         value = getattr(study, key)
-        if not value or len(set(value)) != len(value):
+        needed = key != "methods" or not study.checkpoints
+        if (needed and not value) or len(set(value)) != len(value):
             raise InputError(f"{key} is {list(value)}; it needs at least one entry and none twice")
-    if not 0 < study.sparsity < 1:
-        raise InputError(f"sparsity is {study.sparsity}; allowed: above 0 and below 1 (the share of weights removed)")
-    for key, least in (("windows", 1), ("seqlen", 2), ("segments", 2)):
-        if getattr(study, key) < least:
-            raise InputError(f"{key} is {getattr(study, key)}; allowed: {least} or more")
-    for key, allowed in (("budget", ("tokens", "segments")), ("dtype", DTYPES), ("pattern", ("unstructured",))):
-        if getattr(study, key) not in allowed:
-            raise InputError(f"{key} is {getattr(study, key)!r}; allowed: {', '.join(allowed)}")
-    for spec in study.methods:
-        split_method(spec)
+    if study.dtype not in DTYPES:
+        raise InputError(f"dtype is {study.dtype!r}; allowed: {', '.join(DTYPES)}")
+    if study.segments < 2:
+        raise InputError(f"segments is {study.segments}; allowed: 2 or more")
     for name in study.models:
         models.check(name)
+    for source in study.released().values():
+        models.check(source)
+    # The study's own settings are those of an arm that changes none; notebook 01 shows its text.
+    for arm in (parse("wanda", asdict(study) | {"calibrations": study.calibration_sets()}), *study.arms()):
+        _check_arm(arm, study)
+    for corpus in study.evaluation_corpora:
+        _check_text(corpus, "evaluation", study.languages)
+
+
+def _check_arm(arm: Arm, study: Study) -> None:
+    if not 0 < arm.sparsity < 1:
+        raise InputError(f"sparsity is {arm.sparsity}; allowed: above 0 and below 1 (the share of weights removed)")
+    for key, least in (("windows", 1), ("seqlen", 2)):
+        if getattr(arm, key) < least:
+            raise InputError(f"{key} is {getattr(arm, key)}; allowed: {least} or more")
+    if arm.budget not in BUDGETS:
+        raise InputError(f"budget is {arm.budget!r}; allowed: {', '.join(BUDGETS)}")
+    for name in arm.models:
+        if name not in study.models:
+            raise InputError(f"{arm.method} is to be run on the model {name!r}; the study's: {', '.join(study.models)}")
         limit = models.context_length(name)
-        if limit and study.seqlen > limit:
-            raise InputError(f"seqlen is {study.seqlen}; {name} takes at most {limit} tokens")
-    _check_text(study)
+        if limit and arm.seqlen > limit:
+            raise InputError(f"seqlen is {arm.seqlen}; {name} takes at most {limit} tokens")
+    if arm.needs_text:
+        _check_text(arm.calibration_corpus, "calibration", _languages(arm.calibrations, study.languages))
 
 
-def _check_text(study: Study) -> None:
-    """Every language must have text in every corpus that is read in it."""
-    wanted = [(study.calibration_corpus, "calibration", study.calibration_languages())]
-    wanted += [(corpus, "evaluation", study.languages) for corpus in study.evaluation_corpora]
-    for corpus, split, languages in wanted:
-        if split not in corpora.splits(corpus):
-            raise InputError(f"corpus {corpus!r} has no {split} text; its splits: {', '.join(corpora.splits(corpus))}")
-        there = corpora.languages(corpus, split)
-        for language in languages:
-            if language not in there:
-                raise InputError(f"language {language!r} has no {split} text in corpus {corpus!r}; "
-                                 f"allowed: {', '.join(there)}")
+def _check_text(corpus: str, split: str, languages: tuple[str, ...]) -> None:
+    """Every language must have text in the corpus."""
+    if split not in corpora.splits(corpus):
+        raise InputError(f"corpus {corpus!r} has no {split} text; its splits: {', '.join(corpora.splits(corpus))}")
+    there = corpora.languages(corpus, split)
+    for language in languages:
+        if language not in there:
+            raise InputError(f"language {language!r} has no {split} text in corpus {corpus!r}; "
+                             f"allowed: {', '.join(there)}")
+
+
+def _languages(calibrations: tuple[str, ...], every: tuple[str, ...]) -> tuple[str, ...]:
+    """The languages of calibration sets and mixtures, each once; "all" stands for `every`."""
+    return tuple(dict.fromkeys(x for c in calibrations for x in (every if c == "all" else c.split("+"))))

@@ -7,7 +7,7 @@ RENAMED = {"pytorch-cpu": "torch", "matplotlib-base": "matplotlib"}  # conda's n
 
 def test_conda_and_pip_name_the_same_versions():
     lock = dict(line.split("==") for line in (ROOT / "requirements.txt").read_text().split())
-    conda = re.findall(r"^  - ([\w-]+)=([\w.]+)$", (ROOT / "environment.yml").read_text(), re.M)
+    conda = re.findall(r"^ +- ([\w-]+)==?([\w.]+)$", (ROOT / "environment.yml").read_text(), re.M)
     assert len(conda) > 10
     for name, version in conda:
         if name != "python":

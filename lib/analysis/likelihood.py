@@ -33,24 +33,43 @@ def segment_nll(model, tokenizer, segments: Sequence[str], texts: Sequence[str],
 
     Raises InputError when a segment is empty or longer than the model's context.
     """
+    head, bare = head or Head(model), prefix_token(tokenizer) is None
+    nll, tokens = np.zeros(len(texts)), np.zeros(len(texts), dtype=np.int64)
+    unscored = np.zeros(len(texts), dtype=np.int64)  # bytes of first tokens that nothing stands before
+    for rows, ids, real in padded(model, tokenizer, segments, texts, batch_tokens):
+        nll[rows] = _batch_nll(model, head, ids, real)
+        tokens[rows] = real[:, 1:].sum(1).cpu()
+        if bare:
+            unscored[rows] = [len(tokenizer.decode(first).encode()) for first in ids[:, :1]]
+    size = np.array([len(text.encode()) for text in texts], dtype=np.int64)
+    return pd.DataFrame({"segment": list(segments), "nll": nll, "tokens": tokens, "bytes": size - unscored})
+
+
+def padded(model, tokenizer, segments: Sequence[str], texts: Sequence[str], batch_tokens: int = 2048,
+           least: int = 2) -> Iterator[tuple[list[int], torch.Tensor, torch.Tensor]]:
+    """(row numbers, token ids, which are real), both [batch, tokens], of batches that hold all texts, each after the
+    prefix token. Padding stands on the right, where a causal model does not see it.
+
+    Raises InputError, naming the segment, when one has fewer than `least` tokens, the prefix included (2: one that can
+    be scored), or more than the model's context.
+    """
     prefix = prefix_token(tokenizer)
-    ids = tokenizer(list(texts), add_special_tokens=False)["input_ids"]
-    head = head or Head(model)
-    limit = getattr(model.config, "max_position_embeddings", None)
-    for segment, tokens in zip(segments, ids, strict=True):
-        if len(tokens) < (1 if prefix is not None else 2):
-            raise InputError(f"segment {segment!r} has {len(tokens)} tokens: nothing to score")
-        if limit and len(tokens) + 1 > limit:
-            raise InputError(f"segment {segment!r} has {len(tokens)} tokens and the model takes {limit}; "
-                             "split the text into shorter segments")
     start = [] if prefix is None else [prefix]
-    nll = np.zeros(len(ids))
-    for rows in batches([len(tokens) for tokens in ids], batch_tokens):
-        nll[rows] = _batch_nll(model, head, [start + ids[r] for r in rows])
-    unscored = [0 if prefix is not None else len(tokenizer.decode(t[:1]).encode()) for t in ids]
-    return pd.DataFrame({
-        "segment": list(segments), "nll": nll, "tokens": [len(t) - (prefix is None) for t in ids],
-        "bytes": [len(t.encode()) - u for t, u in zip(texts, unscored, strict=True)]})
+    every = [start + tokens for tokens in tokenizer(list(texts), add_special_tokens=False)["input_ids"]]
+    limit = getattr(model.config, "max_position_embeddings", None)
+    for segment, tokens in zip(segments, every, strict=True):
+        if len(tokens) < least:
+            raise InputError(f"segment {segment!r} has {len(tokens) - len(start)} tokens; {least - len(start)} or more "
+                             "are needed")
+        if limit and len(tokens) > limit:
+            raise InputError(f"segment {segment!r} has {len(tokens)} tokens with its prefix and the model takes "
+                             f"{limit}; split the text into shorter segments")
+    device = next(model.parameters()).device
+    for rows in batches([len(tokens) - len(start) for tokens in every], batch_tokens):
+        longest = max(len(every[r]) for r in rows)
+        ids = [every[r] + [0] * (longest - len(every[r])) for r in rows]
+        real = [[1] * len(every[r]) + [0] * (longest - len(every[r])) for r in rows]
+        yield rows, torch.tensor(ids, device=device), torch.tensor(real, device=device)
 
 
 def batches(lengths: Sequence[int], batch_tokens: int) -> Iterator[list[int]]:
@@ -67,19 +86,14 @@ def batches(lengths: Sequence[int], batch_tokens: int) -> Iterator[list[int]]:
         yield rows
 
 
-def _batch_nll(model, head: "Head", rows: list[list[int]]) -> np.ndarray:
-    """Summed nll [rows] of sequences of unequal length. Padding stands on the right, where a causal model
-    does not see it, and is never scored."""
-    longest = max(map(len, rows))
-    device = next(model.parameters()).device
-    ids = torch.tensor([r + [0] * (longest - len(r)) for r in rows], device=device)
-    real = torch.tensor([[1] * len(r) + [0] * (longest - len(r)) for r in rows], device=device)
+def _batch_nll(model, head: "Head", ids: torch.Tensor, real: torch.Tensor) -> np.ndarray:
+    """ids, real [batch, tokens] -> summed nll [batch]; padding is never scored."""
     hidden = model.base_model(input_ids=ids, attention_mask=real, use_cache=False).last_hidden_state
     row, position = torch.nonzero(real[:, 1:], as_tuple=True)
     states, targets = hidden[row, position], ids[row, position + 1]
     losses = torch.cat([head.nll(s, t) for s, t in zip(states.split(head.chunk), targets.split(head.chunk),
                                                        strict=True)])
-    total = torch.zeros(len(rows), dtype=torch.float64, device=device)
+    total = torch.zeros(len(ids), dtype=torch.float64, device=ids.device)
     return total.index_add_(0, row, losses.double()).cpu().numpy()
 
 

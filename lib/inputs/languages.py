@@ -23,6 +23,7 @@ EXTERNAL = {
         "pt": "por_Latn", "ro": "ron_Latn", "sk": "slk_Latn", "sl": "slv_Latn", "sv": "swe_Latn", "ta": "tam_Taml",
         "th": "tha_Thai", "tr": "tur_Latn", "uk": "ukr_Cyrl", "vi": "vie_Latn", "zh-TW": "zho_Hant"},
     "mc4": {"he": "iw", "nb": "no"},
+    "mkqa": {"zh": "zh_cn"},
 }
 
 

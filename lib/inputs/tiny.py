@@ -16,8 +16,9 @@ _IDS = {"bos_token_id": BOS, "eos_token_id": EOS, "pad_token_id": None, "vocab_s
 _ROTARY = {"hidden_size": 64, "intermediate_size": 128, "num_attention_heads": 4, "num_hidden_layers": 2,
            "max_position_embeddings": 512}
 
-# model type of transformers -> its settings. Gemma 3's window is shorter than any test sequence, so a block
-# that is given another block's mask computes something else.
+# model type of transformers -> its settings. The windows of Gemma 3 and Mistral are shorter than any test
+# sequence, so a block that is given another mask computes something else. Every way to be unlike a square is
+# there: few key-value heads, heads wider than hidden / heads (Qwen3), inner widths that are no power of two.
 RECIPES = {
     "tiny-llama": ("llama", _ROTARY | {"num_hidden_layers": 4, "num_key_value_heads": 2}),
     "tiny-gemma3": ("gemma3_text", _ROTARY | {
@@ -27,12 +28,20 @@ RECIPES = {
     "tiny-cohere": ("cohere", _ROTARY | {"num_key_value_heads": 2, "logit_scale": 0.5}),
     "tiny-bloom": ("bloom", {"hidden_size": 64, "n_layer": 2, "n_head": 4}),
     "tiny-gpt-neox": ("gpt_neox", _ROTARY),
+    "tiny-qwen3": ("qwen3", _ROTARY | {"num_key_value_heads": 2, "head_dim": 24}),
+    "tiny-mistral": ("mistral", _ROTARY | {"num_key_value_heads": 2, "sliding_window": 8}),
+    "tiny-gpt2": ("gpt2", {"n_embd": 64, "n_layer": 2, "n_head": 4, "n_positions": 512}),
+    "tiny-opt": ("opt", {"hidden_size": 64, "ffn_dim": 128, "word_embed_proj_dim": 64, "num_attention_heads": 4,
+                         "num_hidden_layers": 2, "max_position_embeddings": 512}),
+    "tiny-mixtral": ("mixtral", _ROTARY | {"intermediate_size": 48, "num_key_value_heads": 2,
+                                           "num_local_experts": 6, "num_experts_per_tok": 2}),
 }
 
 
 def context_length(name: str) -> int | None:
     """Longest sequence of a recipe in tokens; None where positions are unlimited (BLOOM's ALiBi)."""
-    return RECIPES[name][1].get("max_position_embeddings")
+    settings = RECIPES[name][1]
+    return settings.get("max_position_embeddings", settings.get("n_positions"))  # GPT-2 has the latter
 
 
 def model(name: str):
@@ -52,10 +61,11 @@ def model(name: str):
 
 
 def _values(key: str, shape: tuple[int, ...], centre: float) -> np.ndarray:
-    """Matrices: normal with standard deviation 1/sqrt(in). Vectors: spread about the value the architecture
-    starts them from (`centre`: 1 or 0 for norms, 0 for biases)."""
+    """Matrices and stacks of them [..., out, in]: normal with standard deviation 1/sqrt(in), or 1/sqrt(out) where
+    GPT-2 stores them transposed. Vectors: spread about the value the architecture starts them from (`centre`: 1 or
+    0 for norms, 0 for biases)."""
     normal = np.random.default_rng(zlib.crc32(key.encode())).standard_normal(shape)
-    return (normal / np.sqrt(shape[1]) if len(shape) > 1 else centre + 0.3 * normal).astype(np.float32)
+    return (normal / np.sqrt(shape[-1]) if len(shape) > 1 else centre + 0.3 * normal).astype(np.float32)
 
 
 def tokenizer():

@@ -6,7 +6,6 @@ replaced by a recorder, and each block is later called with exactly what the mod
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 
 import torch
@@ -14,17 +13,10 @@ from torch import Tensor, nn
 from transformers.pytorch_utils import Conv1D
 
 from lib.errors import InputError
+from lib.pruning.experts import expert_layers
+from lib.pruning.forwards import Call, evaluating, forwards_replaced, output_tensor
 
 PROBE_TOKENS = 16  # the ordinary forward pass that a replay is compared with is this long
-
-
-@dataclass(frozen=True)
-class Call:
-    """The arguments of one call of a block, all but its input."""
-
-    args: tuple
-    kwargs: dict
-    named: bool  # the input is given as `hidden_states=`
 
 
 @dataclass(frozen=True)
@@ -49,7 +41,7 @@ class Step:
     def forward(self) -> Iterator[Tensor]:
         """The block's outputs on its inputs, batch by batch."""
         for hidden, call in zip(self.inputs, self.calls, strict=True):
-            yield _run(self.block, hidden, call)
+            yield call.run(self.block, hidden)
 
     def advance(self) -> Iterator[tuple[Tensor, Tensor]]:
         """Run the block as it now is and make its outputs the next block's inputs; yields (input, output)."""
@@ -72,8 +64,20 @@ def find_blocks(model: nn.Module) -> tuple[str, nn.ModuleList]:
 
 
 def linear_layers(block: nn.Module) -> dict[str, nn.Module]:
-    """Linear layers by name inside the block, in the order of definition: nn.Linear, and GPT-2's Conv1D."""
-    return {name: module for name, module in block.named_modules() if isinstance(module, nn.Linear | Conv1D)}
+    """Linear layers by name inside the block, in the order of definition: what is pruned.
+
+    They are nn.Linear, GPT-2's Conv1D, and each expert's matrices where a mixture stacks them in 3D parameters
+    (`mlp.experts.0.gate_up_proj`; see `lib.pruning.experts`), made anew at each call with the model's memory as
+    their weights. Packed matrices (q, k, v; gate, up) are one layer. A router is among them where it is an
+    nn.Linear, and is not where it keeps a parameter of its own, as in Mixtral. Raises InputError when the block
+    holds matrices in another form.
+    """
+    experts, layers = expert_layers(block), {}
+    for name, module in block.named_modules():
+        if isinstance(module, nn.Linear | Conv1D):
+            layers[name] = module
+        layers.update({f"{name}.{layer}": linear for layer, linear in experts.get(name, {}).items()})
+    return layers
 
 
 def weight_matrix(linear: nn.Module) -> Tensor:
@@ -93,12 +97,12 @@ def record_arguments(model: nn.Module, batches: Sequence[Tensor]) -> Recording:
     blocks = find_blocks(model)[1]
     device = next(model.parameters()).device
     probe = batches[0][:1, :PROBE_TOKENS].to(device)
-    with _evaluating(model):
+    with evaluating(model):
         lengths, expected = _probe(model, blocks, probe)
         recorded = _record(model, blocks, [probe], lengths)
         hidden = recorded.hidden[0]
         for block, call in zip(blocks, recorded.calls[0], strict=True):
-            hidden = _run(block, hidden, call)
+            hidden = call.run(block, hidden)
         # What is not finite is for the statistics to report, which name the layer.
         tolerance = 1e-3 * float(expected.abs().max())
         if expected.isfinite().all() and not torch.allclose(hidden, expected, rtol=0, atol=tolerance):
@@ -107,51 +111,28 @@ def record_arguments(model: nn.Module, batches: Sequence[Tensor]) -> Recording:
         return _record(model, blocks, [batch.to(device) for batch in batches], lengths)
 
 
-@torch.no_grad()
 def walk(model: nn.Module, batches: Sequence[Tensor], visit: Callable[[Step], None]) -> None:
-    """Call `visit(step)` for each block in order, on token ids [batch, tokens] a batch.
+    """Call `visit(step)` for each block in order, on token ids [batch, tokens] a batch (see `replay`)."""
+    replay(model, record_arguments(model, batches), visit)
+
+
+@torch.no_grad()
+def replay(model: nn.Module, recording: Recording, visit: Callable[[Step], None]) -> None:
+    """Call `visit(step)` for each block in order, on what was recorded; the recording can be used again.
 
     A visitor may measure (`step.forward()`), change the block, and run it on to the next one
     (`step.advance()`); if it does not advance, the walk does when it returns. The inputs of one block are in
     memory for all batches. Train mode is restored at the end, also after an error.
     """
     name, blocks = find_blocks(model)
-    recording = record_arguments(model, batches)
-    with _evaluating(model):
+    hidden = list(recording.hidden)
+    with evaluating(model):
         for index, block in enumerate(blocks):
-            calls = [batch[index] for batch in recording.calls]
-            step = Step(index, f"{name}.{index}", block, recording.hidden, calls)
+            step = Step(index, f"{name}.{index}", block, hidden, [batch[index] for batch in recording.calls])
             visit(step)
             if not step.advanced:
                 for _ in step.advance():
                     pass
-
-
-@contextmanager
-def _evaluating(model: nn.Module):
-    """Eval mode, with each module's own mode restored."""
-    modes = [(module, module.training) for module in model.modules()]
-    model.eval()
-    try:
-        yield
-    finally:
-        for module, training in modes:
-            module.training = training
-
-
-@contextmanager
-def _forward_replaced(blocks: nn.ModuleList, make: Callable[[int, Callable], Callable]):
-    """Each block's `forward` replaced by make(index, forward), and put back."""
-    own = [block.__dict__.get("forward") for block in blocks]
-    try:
-        for index, block in enumerate(blocks):
-            block.forward = make(index, block.forward)
-        yield
-    finally:
-        for block, forward in zip(blocks, own, strict=True):
-            block.__dict__.pop("forward", None)
-            if forward is not None:
-                block.forward = forward
 
 
 def _probe(model: nn.Module, blocks: nn.ModuleList, ids: Tensor) -> tuple[dict[int, int], Tensor]:
@@ -163,11 +144,11 @@ def _probe(model: nn.Module, blocks: nn.ModuleList, ids: Tensor) -> tuple[dict[i
         def observed(*args, **kwargs):
             output = forward(*args, **kwargs)
             lengths[index] = len(output) if isinstance(output, tuple) else 0
-            last[:] = [_tensor(output)]
+            last[:] = [output_tensor(output)]
             return output
         return observed
 
-    with _forward_replaced(blocks, make):
+    with forwards_replaced(blocks, make):
         model.base_model(input_ids=ids, use_cache=False)
     if list(lengths) != list(range(len(blocks))):
         raise InputError(f"{type(model).__name__} does not run its {len(blocks)} blocks once each in order, "
@@ -182,41 +163,15 @@ def _record(model: nn.Module, blocks: nn.ModuleList, batches: Sequence[Tensor], 
 
     def make(index, forward):
         def recorder(*args, **kwargs):
-            hidden = args[0] if args else kwargs["hidden_states"]
-            rest = {key: value for key, value in kwargs.items() if args or key != "hidden_states"}
+            hidden, call = Call.of(args, kwargs, pool)
             if index == 0:
                 recording.hidden.append(hidden)
                 recording.calls.append([])
-            recording.calls[-1].append(Call(_kept_once(args[1:], pool), _kept_once(rest, pool), not args))
+            recording.calls[-1].append(call)
             return (hidden, *[None] * (lengths[index] - 1)) if lengths[index] else hidden
         return recorder
 
-    with _forward_replaced(blocks, make):
+    with forwards_replaced(blocks, make):
         for ids in batches:
             model.base_model(input_ids=ids, use_cache=False)
     return recording
-
-
-def _kept_once(value, pool: dict):
-    """The same nest of arguments, each tensor replaced by an equal one recorded before if there is one."""
-    if isinstance(value, Tensor):
-        alike = pool.setdefault((value.dtype, value.device, value.shape, value.stride()), [])
-        for kept in alike:
-            if kept is value or torch.equal(kept, value):
-                return kept
-        alike.append(value)
-        return value
-    if isinstance(value, dict):
-        return {key: _kept_once(item, pool) for key, item in value.items()}
-    return type(value)(_kept_once(item, pool) for item in value) if type(value) in (tuple, list) else value
-
-
-def _run(block: nn.Module, hidden: Tensor, call: Call) -> Tensor:
-    """The block's output tensor [batch, tokens, hidden] on an input of the same shape."""
-    if call.named:
-        return _tensor(block(*call.args, hidden_states=hidden, **call.kwargs))
-    return _tensor(block(hidden, *call.args, **call.kwargs))
-
-
-def _tensor(output) -> Tensor:
-    return output[0] if isinstance(output, tuple) else output

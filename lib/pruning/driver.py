@@ -1,140 +1,149 @@
-"""Prune a model: walk its blocks, score, choose what to remove. The model itself stays as it was."""
+"""Prune a model: walk its blocks, choose what to remove. The model itself stays as it was."""
 
-import hashlib
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass
+import warnings
+from collections.abc import Iterable
+from contextlib import nullcontext
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
 from lib.errors import InputError
-from lib.pruning.blocks import Step, find_blocks, linear_layers, walk, weight_matrix
-from lib.pruning.scores import METHODS, lowest
-from lib.pruning.statistics import STATISTICS, collecting
+from lib.pruning import checks
+from lib.pruning.blocks import Step, find_blocks, linear_layers, record_arguments, replay, weight_matrix
+from lib.pruning.collect import Statistics, collecting
+from lib.pruning.methods import METHODS, Method
+from lib.pruning.pruned import Pruned, applied, mask_digest, replaced
+from lib.pruning.scores import lowest, lowest_of_runs, run_of
+from lib.pruning.statistics import STATISTICS
 
-PATTERNS = ("unstructured",)
+__all__ = ["Pruned", "Start", "applied", "prune"]
 
 
-@dataclass(frozen=True)
-class Pruned:
-    """Which weights are kept.
+class Start:
+    """What every method begins with on one model and one set of windows: the inputs of the first block, its
+    dense outputs and the statistics of its inputs, each made once and when first needed.
 
-    `masks`: by full module name, bool [out, in] on the CPU, True = kept.
-    `layers`, one row a matrix: layer, module (name inside the block), weights, removed, zero_before (exactly
-    zero in the dense model), mask_digest.
-    `block_errors`, one row a block: layer, error = ||B'(h) - B(h)||_F^2 / ||B(h) - h||_F^2 over the
-    calibration tokens, with B the dense block, B' the pruned one, and h what the pruned blocks before it
-    give: the relative error of what the block adds. Empty when there were no windows.
+    Token ids windows [n, seqlen]. Later blocks see what each method's own pruned blocks before them give. Valid
+    as long as the model is as it was.
     """
 
-    masks: dict[str, Tensor]
-    method: str
-    sparsity: float
-    pattern: str
-    group: str
-    layers: list[dict]
-    block_errors: list[dict]
+    def __init__(self, model: nn.Module, windows: Tensor, batch_size: int = 8):
+        checks.check_windows(model, windows, "wanda", batch_size)
+        self.model = model
+        self.recording = record_arguments(model, windows.split(batch_size))
+        self._first: dict[str | None, tuple[list[Tensor], Statistics]] = {}
 
-    def digest(self) -> str:
-        """SHA-256 (hex) of all masks with their names."""
-        parts = (f"{name}\0{_mask_digest(mask)}\n" for name, mask in sorted(self.masks.items()))
-        return hashlib.sha256("".join(parts).encode()).hexdigest()
+    def observe(self, step: Step, statistic: str | None) -> tuple[list[Tensor], Statistics]:
+        """(outputs of the dense block, {linear's name: statistic}) at this step of the walk."""
+        if step.index == 0 and statistic in self._first:
+            return self._first[statistic]
+        make = STATISTICS[statistic] if statistic else None
+        with collecting(step.name, step.block, make) if make else nullcontext(Statistics(())) as statistics:
+            seen = list(step.forward()), statistics
+        if step.index == 0:
+            self._first[statistic] = seen
+        return seen
 
 
 @torch.no_grad()
-def prune(model: nn.Module, windows: Tensor | None, method: str, sparsity: float,
+def prune(model: nn.Module, windows: Tensor | Start | None, method: str, sparsity: float | None = None,
           pattern: str = "unstructured", group: str | None = None, batch_size: int = 8) -> Pruned:
     """Token ids windows [n, seqlen] -> the weights to remove from all linear layers of the decoder's blocks.
 
     All linears of a block see the dense block's inputs behind a pruned prefix; the pruned block then feeds
     the next one (as in the reference implementations of SparseGPT and Wanda). Output layer, embeddings, norms
-    and biases are not touched. `sparsity`: share removed in each comparison group; `group`: None takes the
-    method's published one. A method that scores weights alone takes windows=None and then runs nothing.
+    and biases are not touched. `sparsity`: share removed in each comparison group; of an n:m pattern it is
+    1 - n / m and can be left out. `group`: None takes the method's published one. A method that scores weights
+    alone takes windows=None and then runs nothing. Several methods share work through a `Start`. An expert of
+    a mixture that no calibration token reached stays dense, which is said in a warning.
     In memory: two hidden states a calibration token, and one block's dense weights.
 
-    Raises InputError before any work on what cannot be done; during it when activations are not finite.
+    Raises InputError before any work on what cannot be done; during it when activations are not finite, or
+    when SparseGPT's Gram matrix is not positive definite.
     """
-    group = group or (METHODS[method].groups[0] if method in METHODS else None)
-    _check_request(method, sparsity, pattern, group)
-    _check_model(model)
-    _check_windows(model, windows, method, batch_size)
-    masks: dict[str, Tensor] = {}
-    layers: list[dict] = []
-    errors: list[dict] = []
-    statistic = METHODS[method].statistic
-
-    def choose(index: int, name: str, block: nn.Module, statistics: dict) -> list[tuple[Tensor, Tensor]]:
-        """(weight, removed) of each linear of a block; fills the result."""
-        pairs = []
-        for layer, linear in linear_layers(block).items():
-            W = weight_matrix(linear)
-            removed = _removed(f"{name}.{layer}", W, method, statistics.get(layer), sparsity, group)
-            mask = (~removed).cpu()
-            masks[f"{name}.{layer}"] = mask
-            layers.append({"layer": index, "module": layer, "weights": W.numel(),
-                           "removed": int(removed.count_nonzero()),
-                           "zero_before": W.numel() - int(W.count_nonzero()),
-                           "mask_digest": _mask_digest(mask)[:16]})
-            pairs.append((W, removed))
-        return pairs
+    sparsity, group = checks.check_request(method, sparsity, pattern, group)
+    checks.check_model(model, method, pattern)
+    if not isinstance(windows, Start):
+        checks.check_windows(model, windows, method, batch_size)
+    frozen = checks.pruned_before(model)
+    result = Pruned({}, method, sparsity, pattern, group, [], [])
+    name, blocks = find_blocks(model)
+    if windows is None:
+        for index, block in enumerate(blocks):
+            _choose(result, index, f"{name}.{index}", block, Statistics(()), frozen)
+        return result
+    start = windows if isinstance(windows, Start) else Start(model, windows, batch_size)
 
     def visit(step: Step) -> None:
-        observed = collecting(step.name, step.block, STATISTICS[statistic]) if statistic else nullcontext({})
-        with observed as statistics:
-            dense = list(step.forward())
-        with _zeroed(choose(step.index, step.name, step.block, statistics)):
-            errors.append({"layer": step.index, "error": _update_error(dense, step.advance())})
+        dense, statistics = start.observe(step, METHODS[method].statistic)
+        with replaced(_choose(result, step.index, step.name, step.block, statistics, frozen)):
+            result.block_errors.append({"layer": step.index, "error": _update_error(dense, step.advance())})
 
-    if windows is None:
-        name, blocks = find_blocks(model)
-        for index, block in enumerate(blocks):
-            choose(index, f"{name}.{index}", block, {})
-    else:
-        walk(model, windows.split(batch_size), visit)
-    return Pruned(masks, method, sparsity, pattern, group, layers, errors)
+    replay(model, start.recording, visit)
+    _warn_of_unseen(result)
+    return result
 
 
-@contextmanager
-def applied(model: nn.Module, pruned: Pruned) -> Iterator[nn.Module]:
-    """The model with the removed weights set to zero; on leaving, the dense weights are back bit for bit."""
-    modules = dict(model.named_modules())
-    pairs = []
-    for name, mask in pruned.masks.items():
-        W = weight_matrix(modules[name]) if name in modules else None
-        if W is None or W.shape != mask.shape:
-            raise InputError(f"the masks do not belong to this model: {type(model).__name__} has no {name} "
-                             f"of shape {list(mask.shape)}; load the model that was pruned")
-        pairs.append((W, ~mask.to(W.device)))
-    with _zeroed(pairs):
-        yield model
+def _choose(result: Pruned, index: int, name: str, block: nn.Module, statistics: Statistics, frozen: set[str]
+            ) -> list[tuple[Tensor, Tensor]]:
+    """(weight, its new values) of each linear of a block; its masks and rows are added to the result."""
+    method, pairs = METHODS[result.method], []
+    values: dict[int, object] = {}  # by statistic: linears that share an input share it, and what is made of it
+    for layer, linear in linear_layers(block).items():
+        full, W, statistic = f"{name}.{layer}", weight_matrix(linear), statistics.get(layer)
+        if not W.isfinite().all():
+            raise InputError(f"the weights of layer {full} are not finite (NaN or infinity): the model is "
+                             "damaged; load it anew, or in float32 if its dtype overflows")
+        more = {"tokens": statistics.tokens[layer]} if layer in statistics.tokens else {}
+        if method.statistic and statistic is None:  # no token came by, so nothing is known of its inputs
+            more["tokens"] = 0
+            removed, new = torch.zeros_like(W, dtype=torch.bool), W.clone()
+        else:
+            if method.statistic and id(statistic) not in values:
+                values[id(statistic)] = _prepared(full, method, statistic)
+            given = (values[id(statistic)],) if method.statistic else ()
+            removed, new, facts = _decide(result, W, given, W == 0 if full in frozen else None)
+            more |= facts
+        if method.compensates:
+            result.weights[full] = new[~removed].cpu()
+        result.masks[full] = mask = (~removed).cpu()
+        result.layers.append({"layer": index, "module": layer, "weights": W.numel(),
+                              "removed": int(removed.count_nonzero()),
+                              "zero_before": W.numel() - int(W.count_nonzero()),
+                              "mask_digest": mask_digest(mask)[:16]} | more)
+        pairs.append((W, new))
+    return pairs
 
 
-@contextmanager
-def _zeroed(pairs: Iterable[tuple[Tensor, Tensor]]) -> Iterator[None]:
-    """Each W [out, in] with its `removed` weights zero, put back at the end."""
-    dense: list[tuple[Tensor, Tensor]] = []
+def _decide(result: Pruned, W: Tensor, given: tuple, frozen: Tensor | None) -> tuple[Tensor, Tensor, dict]:
+    """W [out, in] and what its method is given of its inputs -> (removed [out, in], new values [out, in], facts for
+    the row)."""
+    method = METHODS[result.method]
+    if method.compensates:
+        removed, new, dead_zeros = method.function(W, *given, result.sparsity, result.pattern, frozen)
+        (made,) = given
+        return removed, new.to(W.dtype), {"damping": made.damping, "dead_inputs": int(made.dead.sum()),
+                                          "dead_zeros": dead_zeros}
+    score, run = method.function(W, *given), run_of(result.pattern)
+    removed = lowest_of_runs(score, *run) if run else lowest(score, result.sparsity, result.group)
+    return removed, W.masked_fill(removed, 0), {}
+
+
+def _warn_of_unseen(result: Pruned) -> None:
+    unseen = [row for row in result.layers if row.get("tokens") == 0]
+    if unseen:
+        warnings.warn(f"{len(unseen)} of {len(result.layers)} linear layers saw no calibration token and stay dense, "
+                      f"the first is {unseen[0]['module']} of block {unseen[0]['layer']}. They are experts that no "
+                      "token was sent to: give more, or more varied, calibration text", stacklevel=3)
+
+
+def _prepared(layer: str, method: Method, statistic) -> object:
+    """The value of a statistic as the method takes it."""
     try:
-        for W, removed in pairs:
-            dense.append((W, W.clone()))
-            W.masked_fill_(removed, 0)
-        yield
-    finally:
-        for W, values in dense:
-            W.copy_(values)
-
-
-def _removed(layer: str, W: Tensor, method: str, statistic, sparsity: float, group: str) -> Tensor:
-    """bool [out, in] of one linear layer."""
-    if not W.isfinite().all():
-        raise InputError(f"the weights of layer {layer} are not finite (NaN or infinity): the model is "
-                         "damaged; load it anew, or in float32 if its dtype overflows")
-    score, needs, _ = METHODS[method]
-    if needs and statistic is None:
-        raise InputError(f"layer {layer} saw no calibration token, so {method} cannot score it; give more "
-                         "windows")
-    return lowest(score(W, statistic.value()) if needs else score(W), sparsity, group)
+        return method.prepare(statistic.value()) if method.prepare else statistic.value()
+    except torch.linalg.LinAlgError as error:
+        raise InputError(f"layer {layer}: {error}; give more calibration tokens, or check that its inputs are "
+                         "not a constant") from error
 
 
 def _update_error(dense: list[Tensor], pruned: Iterable[tuple[Tensor, Tensor]]) -> float:
@@ -147,52 +156,3 @@ def _update_error(dense: list[Tensor], pruned: Iterable[tuple[Tensor, Tensor]]) 
     if update == 0:  # a block that adds nothing
         return float("inf") if change else 0.0
     return change / update
-
-
-def _mask_digest(mask: Tensor) -> str:
-    """SHA-256 (hex) of a mask's shape and bits."""
-    return hashlib.sha256(str(tuple(mask.shape)).encode() + np.packbits(mask.numpy()).tobytes()).hexdigest()
-
-
-def _check_request(method: str, sparsity: float, pattern: str, group: str | None) -> None:
-    if method not in METHODS:
-        raise InputError(f"method is {method!r}; allowed: {', '.join(METHODS)}")
-    if not 0 <= sparsity < 1:
-        raise InputError(f"sparsity is {sparsity}; allowed: from 0 to below 1, the share of weights removed")
-    if pattern not in PATTERNS:
-        raise InputError(f"pattern is {pattern!r}; allowed: {', '.join(PATTERNS)}")
-    if group not in METHODS[method].groups:
-        raise InputError(f"comparison group is {group!r}; {method} allows: "
-                         f"{', '.join(METHODS[method].groups)}")
-
-
-def _check_model(model: nn.Module) -> None:
-    """All linears of the blocks must hold floating-point weights, and there must be some."""
-    name, blocks = find_blocks(model)
-    linears = {f"{name}.{k}.{layer}": linear for k, block in enumerate(blocks)
-               for layer, linear in linear_layers(block).items()}
-    if not linears:
-        raise InputError(f"{type(model).__name__} has no linear layers in its blocks: nothing to prune")
-    for layer, linear in linears.items():
-        if not linear.weight.is_floating_point():
-            raise InputError(f"layer {layer} has weights of dtype {linear.weight.dtype}, and integer or "
-                             "quantized weights cannot be compared by size; load the model in float32, "
-                             "bfloat16 or float16")
-
-
-def _check_windows(model: nn.Module, windows: Tensor | None, method: str, batch_size: int) -> None:
-    if windows is None:
-        if METHODS[method].statistic:
-            raise InputError(f"{method} needs calibration windows, and none were given; allowed without: "
-                             f"{', '.join(m for m, it in METHODS.items() if it.statistic is None)}")
-        return
-    if batch_size < 1:
-        raise InputError(f"batch_size is {batch_size}; allowed: 1 or more")
-    if windows.ndim != 2 or windows.is_floating_point() or not windows.numel():
-        raise InputError(f"windows have shape {list(windows.shape)} and dtype {windows.dtype}; token ids are "
-                         "integers of shape [windows, tokens], at least one of each")
-    vocabulary = model.get_input_embeddings().weight.shape[0]
-    low, high = int(windows.min()), int(windows.max())
-    if low < 0 or high >= vocabulary:
-        raise InputError(f"windows hold token ids from {low} to {high}, but the model knows 0 to "
-                         f"{vocabulary - 1}; tokenize the calibration text with the model's own tokenizer")

@@ -1,8 +1,10 @@
-"""A pruned model as a file: masks as packed bits in safetensors, the configuration as its metadata."""
+"""A pruned model as a file: masks as packed bits in safetensors, with the kept weights where the method changed
+them, and the configuration as metadata."""
 
 import hashlib
 import json
 import os
+import shutil
 import sys
 import tempfile
 from pathlib import Path
@@ -10,27 +12,43 @@ from pathlib import Path
 import numpy as np
 import torch
 from safetensors import SafetensorError, safe_open
-from safetensors.numpy import save_file
+from safetensors.torch import save_file
+from torch import Tensor
 
-from lib.pruning.driver import Pruned
+from lib.errors import InputError
+from lib.pruning.pruned import Pruned
 
 FORMAT = 1
+WEIGHTS = "weights/"  # the kept weights of `layer` are the tensor `weights/layer`
 
 
 def save(pruned: Pruned, path: Path) -> None:
-    """Write masks (one bit a weight, 1 = kept) and report atomically. The metadata carries a digest of the
-    bits, so that a damaged file is found when it is read."""
+    """Write masks (one bit a weight, 1 = kept), changed weights and report atomically. The metadata carries a
+    digest of both, so that a damaged file is found when it is read.
+
+    Raises InputError when the disk has no room for it; then nothing is left behind.
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
-    bits = {name: np.packbits(mask.cpu().numpy()) for name, mask in pruned.masks.items()}
+    tensors = {name: torch.from_numpy(np.packbits(mask.cpu().numpy())) for name, mask in pruned.masks.items()}
+    tensors |= {WEIGHTS + name: values.contiguous() for name, values in pruned.weights.items()}
     about = {"format": FORMAT, "method": pruned.method, "sparsity": pruned.sparsity, "pattern": pruned.pattern,
              "group": pruned.group, "layers": pruned.layers, "block_errors": pruned.block_errors,
-             "shapes": {name: list(mask.shape) for name, mask in pruned.masks.items()}, "digest": _digest(bits)}
+             "shapes": {name: list(mask.shape) for name, mask in pruned.masks.items()}, "digest": _digest(tensors)}
+    size = sum(tensor.nbytes for tensor in tensors.values())
+    free = shutil.disk_usage(path.parent).free
+    if free < size:
+        raise InputError(f"{path} needs {size:,} bytes and the disk has {free:,} left; free some, or remove runs "
+                         "that are no longer needed")
     handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=".part-")
     os.close(handle)
     try:
-        save_file(bits, temporary, metadata={"pruned": json.dumps(about)})
+        save_file(tensors, temporary, metadata={"pruned": json.dumps(about)})
         os.chmod(temporary, 0o644)
         os.replace(temporary, path)
+    except (OSError, SafetensorError) as error:
+        os.unlink(temporary)
+        raise InputError(f"{path} could not be written ({error}); see that the disk has {size:,} bytes left and "
+                         "that its folder may be written to") from error
     except BaseException:
         os.unlink(temporary)
         raise
@@ -38,17 +56,17 @@ def save(pruned: Pruned, path: Path) -> None:
 
 def load(path: Path) -> Pruned:
     """The Pruned of a file. Raises ValueError or SafetensorError when it is damaged or of another format."""
-    with safe_open(path, framework="numpy") as file:
+    with safe_open(path, framework="pt") as file:
         about = json.loads((file.metadata() or {}).get("pruned", "{}"))
         if about.get("format") != FORMAT:
             raise ValueError(f"{path} is not a pruned model of format {FORMAT}")
-        bits = {name: file.get_tensor(name) for name in file.keys()}
-    if _digest(bits) != about["digest"]:
+        tensors = {name: file.get_tensor(name) for name in file.keys()}
+    if _digest(tensors) != about["digest"]:
         raise ValueError(f"{path} is damaged: its bits do not have the digest it states")
-    masks = {name: torch.from_numpy(np.unpackbits(bits[name], count=int(np.prod(shape))).astype(bool).reshape(shape))
-             for name, shape in about["shapes"].items()}
-    return Pruned(masks=masks, **{k: about[k] for k in ("method", "sparsity", "pattern", "group", "layers",
-                                                        "block_errors")})
+    masks = {name: _unpacked(tensors[name], shape) for name, shape in about["shapes"].items()}
+    weights = {name.removeprefix(WEIGHTS): values for name, values in tensors.items() if name.startswith(WEIGHTS)}
+    return Pruned(masks=masks, weights=weights, **{k: about[k] for k in ("method", "sparsity", "pattern", "group",
+                                                                         "layers", "block_errors")})
 
 
 def load_if_whole(path: Path) -> Pruned | None:
@@ -62,8 +80,15 @@ def load_if_whole(path: Path) -> Pruned | None:
         return None
 
 
-def _digest(bits: dict[str, np.ndarray]) -> str:
+def _unpacked(bits: Tensor, shape: list[int]) -> Tensor:
+    """bool [out, in]"""
+    count = int(np.prod(shape))
+    return torch.from_numpy(np.unpackbits(bits.numpy(), count=count).astype(bool).reshape(shape))
+
+
+def _digest(tensors: dict[str, Tensor]) -> str:
     digest = hashlib.sha256()
-    for name in sorted(bits):
-        digest.update(name.encode() + b"\0" + bits[name].tobytes())
+    for name in sorted(tensors):
+        digest.update(name.encode() + b"\0")
+        digest.update(tensors[name].reshape(-1).view(torch.uint8).numpy())
     return digest.hexdigest()

@@ -1,13 +1,12 @@
 """Pruning scores and the choice of weights to remove: pure functions of tensors.
 
-Nothing here knows models or files, and torch need not be imported to read `METHODS`.
+Nothing here knows models or files, and nothing here imports torch.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from decimal import Decimal
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from lib.errors import InputError
 
@@ -27,22 +26,29 @@ def wanda_score(W: Tensor, x_norm: Tensor) -> Tensor:
     return W.float().abs() * x_norm.float()
 
 
-class Method(NamedTuple):
-    """How a method scores weights.
+def ria_score(W: Tensor, x_norm: Tensor) -> Tensor:
+    """W [out, in], x_norm [in] -> relative importance and activations [out, in] in float32.
 
-    `score(W)`, or `score(W, value)` with the value of the named statistic of `lib.pruning.statistics`.
-    `groups`: which weights may be compared with each other, the published choice first.
+    (|W_ij| / sum_i |W_ij| + |W_ij| / sum_j |W_ij|) * ||X_j||_2^0.5 (Zhang et al., ICLR 2024, eq. 2 and 3, with
+    a = 0.5). In a column or row of zeros the weight's share is 0.
     """
+    W = W.float().abs()
+    column, row = (W.sum(dim, keepdim=True).clamp_min(1e-38) for dim in (0, 1))
+    return (W / column + W / row) * x_norm.float().sqrt()
 
-    score: Callable[..., Tensor]
-    statistic: str | None
-    groups: tuple[str, ...]
 
+def run_of(pattern: str) -> tuple[int, int] | None:
+    """"2:4" -> (2, 4): in each run of 4 consecutive inputs 2 weights are kept; "unstructured" -> None.
 
-METHODS = {
-    "magnitude": Method(magnitude_score, None, ("matrix", "row")),
-    "wanda": Method(wanda_score, "input_norm", ("row", "matrix")),
-}
+    Raises InputError for anything else.
+    """
+    if pattern == "unstructured":
+        return None
+    kept, _, run = pattern.partition(":")
+    if kept.isdecimal() and run.isdecimal() and 0 < int(kept) < int(run):
+        return int(kept), int(run)
+    raise InputError(f"pattern is {pattern!r}; allowed: unstructured, or n:m with 0 < n < m, which keeps n of "
+                     "each m consecutive inputs, such as 2:4 and 4:8")
 
 
 def removed_count(weights: int, sparsity: float) -> int:
@@ -67,12 +73,9 @@ def _lowest(rows: Tensor, count: int) -> Tensor:
 
     Selecting the count-th value is several times faster than a stable sort; what ties with it is counted out.
     """
-    removed = rows.isnan()
-    if removed.any():
-        raise InputError("a score is not a number (NaN): the weights or the activations hold NaN or "
-                         "infinity; check the model and its dtype")
+    _refuse_nan(rows)
     if count == 0:
-        return removed
+        return rows.isnan()
     threshold = rows.kthvalue(count, dim=1, keepdim=True).values
     removed, tied = rows < threshold, rows == threshold
     room = count - removed.sum(1, keepdim=True)
@@ -80,3 +83,29 @@ def _lowest(rows: Tensor, count: int) -> Tensor:
     if crowded.any():
         tied[crowded] &= tied[crowded].cumsum(1) <= room[crowded]
     return removed | tied
+
+
+def lowest_of_runs(score: Tensor, kept: int, run: int) -> Tensor:
+    """score [out, in] -> bool [out, in], True for the run - kept lowest of each `run` consecutive inputs.
+
+    Ties go to the lower column. Raises InputError on NaN, and when `run` does not divide the width.
+    """
+    if score.shape[1] % run:
+        raise InputError(f"runs of {run} consecutive inputs do not fill a width of {score.shape[1]}; choose a "
+                         "pattern n:m whose m divides it")
+    _refuse_nan(score)
+    # A weight's rank is how many of its run come before it. Comparing all pairs of so few is several times
+    # faster than sorting.
+    runs = score.reshape(-1, run)
+    rank = runs.new_zeros(runs.shape)
+    for j in range(run):
+        for k in range(run):
+            if k != j:
+                rank[:, j] += runs[:, k] <= runs[:, j] if k < j else runs[:, k] < runs[:, j]
+    return (rank < run - kept).view(score.shape)
+
+
+def _refuse_nan(score: Tensor) -> None:
+    if score.isnan().any():
+        raise InputError("a score is not a number (NaN): the weights or the activations hold NaN or infinity; "
+                         "check the model and its dtype")

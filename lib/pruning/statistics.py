@@ -1,15 +1,10 @@
 """Streaming statistics of the inputs of linear layers."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import partial
 
-import numpy as np
 import torch
-from torch import Tensor, nn
-
-from lib.errors import InputError
-from lib.pruning.blocks import Step, linear_layers, walk
+from torch import Tensor
 
 
 class InputNorm:
@@ -30,76 +25,46 @@ class InputNorm:
         return self.squares.sqrt().float()
 
 
-STATISTICS = {"input_norm": InputNorm}
+class Gram:
+    """H [in, in] = (2 / n) sum_t x_t x_t^T over the n tokens: the Hessian of the layer's squared output error
+    (Frantar & Alistarh, ICML 2023, eq. 2).
 
+    Summed in float32 at full precision, whatever the process allows for its matrix products. H is symmetric,
+    so only tiles on and above the diagonal are multiplied: of k x k tiles, k (k + 1) / 2.
+    """
 
-class _Collector:
-    """Takes the inputs of a block's linears as they pass; linears fed the same tensor share a statistic."""
+    TILE = 256  # smaller tiles save more of the products and run further below the machine's rate
 
-    def __init__(self, block: str, make: Callable):
-        self.block, self.make = block, make
-        self.statistics: dict[str, object] = {}
-        self._leader: dict[str, str] = {}
-        self._inputs: dict[str, Tensor] = {}
-        self._windows = 0
+    def __init__(self):
+        self.sums: Tensor | None = None
+        self.tokens = 0
 
-    def see(self, layer: str, module: nn.Module, args: tuple) -> None:
-        X = self._inputs[layer] = args[0]
-        first = next(name for name, seen in self._inputs.items() if seen is X)
-        if layer not in self._leader:
-            self._leader[layer] = first
-            self.statistics[layer] = self.make() if first == layer else self.statistics[first]
-        if self._leader[layer] != first:
-            raise InputError(f"layer {self.block}.{layer} shares its input with {self._leader[layer]} in one "
-                             f"batch and with {first} in another, so its statistics cannot be collected")
-        if first == layer:
-            if not X.sum(dtype=torch.float32).isfinite():
-                self._refuse(layer, X)
-            self.statistics[layer].add(X)
+    def add(self, X: Tensor) -> None:
+        """Take in X [..., in], one row a token."""
+        X = X.reshape(-1, X.shape[-1]).float()
+        width = X.shape[1]
+        if self.sums is None:
+            self.sums = X.new_zeros(width, width)
+        self.tokens += len(X)
+        with full_precision():
+            for a in range(0, width, self.TILE):
+                self.sums[a:a + self.TILE, a:].addmm_(X[:, a:a + self.TILE].T, X[:, a:])
 
-    def end_batch(self, module: nn.Module, args: tuple, output) -> None:
-        self._windows += len(output[0] if isinstance(output, tuple) else output)
-        self._inputs.clear()
-
-    def _refuse(self, layer: str, X: Tensor) -> None:
-        bad = (~X.isfinite()).reshape(len(X), -1).any(1).nonzero()
-        where = f"the batch that begins with window {self._windows}"
-        if X.ndim == 3 and len(bad):
-            where = f"window {self._windows + int(bad[0])}"
-        raise InputError(f"the input of layer {self.block}.{layer} is not finite (NaN or infinity) in "
-                         f"{where}, counted from 0. Check the model's weights, or load it in float32 if "
-                         "its dtype overflows")
+    def value(self) -> Tensor:
+        """H [in, in] in float32, exactly symmetric."""
+        upper = self.sums.triu()
+        return (upper + upper.triu(1).T) * (2 / self.tokens)
 
 
 @contextmanager
-def collecting(name: str, block: nn.Module, make: Callable) -> Iterator[dict]:
-    """While open, every forward pass of the block feeds the statistic `make()` of each of its linear layers.
-
-    Gives {linear's name: statistic}; one object for linears with the same input (q, k, v; gate, up). The
-    hooks are gone afterwards. Raises InputError on NaN or infinity, naming layer and window.
-    """
-    collector = _Collector(name, make)
-    hooks = [block.register_forward_hook(collector.end_batch)]
-    hooks += [linear.register_forward_pre_hook(partial(collector.see, layer))
-              for layer, linear in linear_layers(block).items()]
+def full_precision() -> Iterator[None]:
+    """float32 matrix products in float32, not in shorter factors (see torch.set_float32_matmul_precision)."""
+    before = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision("highest")
     try:
-        yield collector.statistics
+        yield
     finally:
-        for hook in hooks:
-            hook.remove()
+        torch.set_float32_matmul_precision(before)
 
 
-def input_norms(model: nn.Module, windows: Tensor, batch_size: int = 8
-                ) -> Mapping[tuple[int, str], np.ndarray]:
-    """Token ids windows [n, seqlen] -> x_norm [in] of every linear in the unpruned model, in float32, by
-    (layer, name inside the block)."""
-    norms: dict[tuple[int, str], np.ndarray] = {}
-
-    def visit(step: Step) -> None:
-        with collecting(step.name, step.block, InputNorm) as statistics:
-            for _ in step.advance():
-                pass
-        norms.update({(step.index, layer): s.value().cpu().numpy() for layer, s in statistics.items()})
-
-    walk(model, windows.split(batch_size), visit)
-    return norms
+STATISTICS = {"input_norm": InputNorm, "gram": Gram}

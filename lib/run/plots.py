@@ -1,4 +1,4 @@
-"""Drawings that several notebooks share; each takes a tidy frame and draws into axes or a new figure."""
+"""Drawings of the notebooks; each takes a tidy frame with the columns `model` and `arm`, and gives a figure."""
 
 from collections.abc import Sequence
 
@@ -8,21 +8,70 @@ import pandas as pd
 import seaborn as sns
 
 from lib.run.figures import DIVERGING, WIDTH
+from lib.study import Study
+
+NAMES = {"magnitude": "magnitude", "wanda": "Wanda", "ria": "RIA", "sparsegpt": "SparseGPT"}
+KINDS = ("target", "other", "English", "no text")  # calibration, as seen from the evaluation language
+MARKS = "osD^vP"
+
+
+def arms(frame: pd.DataFrame) -> pd.Series:
+    """A reader's name for the arm of each row: "Wanda", "SparseGPT 2:4", "magnitude by row". Comparison group and
+    sparsity are named where the frame has several of them."""
+    keys = ["method", "group", "pattern", "sparsity"]
+    found = frame[keys].drop_duplicates()
+    plain = found[found["pattern"] == "unstructured"]
+    groups, sparsities = plain.groupby("method")["group"].nunique(), plain["sparsity"].nunique()
+    names = {}
+    for arm in found.itertuples(index=False, name=None):
+        method, group, pattern, sparsity = arm
+        parts = [NAMES.get(method, method)]
+        if pattern == "unstructured":
+            parts += [f"by {group}"] * bool(groups[method] > 1) + [f"{sparsity:.0%}"] * bool(sparsities > 1)
+        elif pattern != "none":
+            parts.append(pattern)
+        names[arm] = " ".join(parts)
+    return pd.Series([names[arm] for arm in frame[keys].itertuples(index=False, name=None)], frame.index, dtype=object)
+
+
+def ordered(names) -> list[str]:
+    """Arms in the order of NAMES, those of n:m patterns last."""
+    place = {method: k for k, method in enumerate(NAMES.values())}
+    return sorted(set(names), key=lambda name: (":" in name, place.get(name.split()[0], -1), name))
+
+
+def calibration_maps(frame: pd.DataFrame, study: Study) -> plt.Figure:
+    """One corpus: heat maps of `ratio` by `calibration` and `language` (see `calibration_map`), a panel a model (row)
+    and arm (column), one colour scale for all."""
+    columns, limit = ordered(frame["arm"]), np.log2(frame["ratio"].max())
+    fig, panels = plt.subplots(len(study.models), len(columns), squeeze=False, layout="constrained", sharey=True,
+                               figsize=(WIDTH * max(len(columns), 1.2) / 2, 3.1 * len(study.models)))
+    for (i, j), axes in np.ndenumerate(panels):
+        part = frame[(frame["model"] == study.models[i]) & (frame["arm"] == columns[j])]
+        if part.empty:
+            axes.set_axis_off()
+            continue
+        calibration_map(axes, part, study.calibration_sets(), study.languages, limit)
+        axes.set(title=f"{study.models[i]}\n{columns[j]}", xlabel="evaluation language",
+                 ylabel="calibration language" if j == 0 else "")
+    fig.suptitle(f"text: {frame['corpus'].iloc[0]}", fontsize=9)
+    fig.colorbar(panels[0, 0].collections[0], ax=panels, shrink=0.6, label="log2 (perplexity / dense perplexity)")
+    return fig
 
 
 def calibration_map(axes: plt.Axes, frame: pd.DataFrame, rows: Sequence[str], columns: Sequence[str], limit: float
                     ) -> None:
-    """Heat map of `ratio` by `row` (calibration) and `language`, coloured by log2 within +-limit, 0 in the middle.
+    """Heat map of `ratio` by `calibration` and `language`, coloured by log2 within +-limit, 0 in the middle.
 
     In each column the row named by `best` is boxed, and has a dot where `clear` is true.
     """
-    ratio = frame.pivot(index="row", columns="language", values="ratio").loc[list(rows), list(columns)]
-    labels = ratio.map(lambda r: f"{r:.2f}" if r < 9.995 else f"{r:.0f}")
+    ratio = frame.pivot(index="calibration", columns="language", values="ratio").reindex(index=rows, columns=columns)
+    labels = ratio.map(lambda r: "" if np.isnan(r) else f"{r:.2f}" if r < 9.995 else f"{r:.0f}")
     sns.heatmap(np.log2(ratio), ax=axes, cmap=DIVERGING, center=0, vmin=-limit, vmax=limit, annot=labels, fmt="",
                 annot_kws={"size": 6.5}, cbar=False, linewidths=0.5, linecolor="white")
     axes.tick_params(length=0)
-    axes.set_yticks(np.arange(len(rows)) + 0.5, rows, rotation=0)
-    marks = frame.dropna(subset="best").drop_duplicates("language").set_index("language")
+    axes.set_yticks(np.arange(len(rows)) + 0.5, list(rows), rotation=0)
+    marks = frame.drop_duplicates("language").set_index("language")
     for k, language in enumerate(columns):
         y = list(rows).index(marks.loc[language, "best"])
         axes.add_patch(plt.Rectangle((k + 0.03, y + 0.03), 0.94, 0.94, fill=False, edgecolor="black", linewidth=1.3,
@@ -31,24 +80,47 @@ def calibration_map(axes: plt.Axes, frame: pd.DataFrame, rows: Sequence[str], co
             axes.plot(k + 0.84, y + 0.2, "o", color="black", markersize=2.5, zorder=4)
 
 
-def forest(frame: pd.DataFrame, languages: Sequence[str], rows: Sequence[str], columns: Sequence[str]) -> plt.Figure:
-    """`difference` with `low`, `high` by `language`, one mark a `rival`; panels by `model` and `corpus`; 0 is drawn."""
-    fig, panels = plt.subplots(len(rows), len(columns), figsize=(WIDTH, 2.5 * len(rows)), sharex="row", sharey=True,
-                               squeeze=False, layout="constrained")
-    rivals = list(frame["rival"].unique())
+def forest(frame: pd.DataFrame, study: Study, rival: str = "the best other") -> plt.Figure:
+    """`difference` with `low`, `high` by `language`, one mark an arm; a panel a model (row) and corpus (column); 0 is
+    drawn."""
+    names, languages = ordered(frame["arm"]), [x for x in study.languages if x in set(frame["language"])]
+    height = 0.9 + len(languages) * (0.12 + 0.09 * len(names))
+    fig, panels = plt.subplots(len(study.models), len(study.evaluation_corpora), sharex="row", sharey=True,
+                               figsize=(WIDTH, height * len(study.models)), squeeze=False, layout="constrained")
     for (i, j), axes in np.ndenumerate(panels):
-        part = frame[(frame["model"] == rows[i]) & (frame["corpus"] == columns[j])]
+        part = frame[(frame["model"] == study.models[i]) & (frame["corpus"] == study.evaluation_corpora[j])]
         axes.axvline(0, color="0.5", linewidth=0.8)
-        for k, rival in enumerate(rivals):
-            cells = part[part["rival"] == rival].set_index("language").reindex(languages)
-            y = np.arange(len(languages)) + 0.16 * (2 * k - len(rivals) + 1)
-            bars = np.abs(cells[["low", "high"]].to_numpy() - cells[["difference"]].to_numpy()).T
-            axes.errorbar(cells["difference"], y, xerr=bars, fmt="os"[k], color=sns.color_palette()[k], markersize=4,
-                          markerfacecolor="white" if k else None, linewidth=1, label=f"against {rival}")
-        axes.set(title=f"{rows[i]}, {columns[j]}", yticks=range(len(languages)), yticklabels=languages,
-                 xlabel="bits per byte, target minus rival" if i == len(rows) - 1 else "",
-                 ylabel="evaluation language" if j == 0 else "")
-        if i == 0 and j == 0:
-            axes.invert_yaxis()
-    fig.legend(*axes.get_legend_handles_labels(), loc="outside upper right", ncols=len(rivals))
+        for k, name in enumerate(names):
+            cells = part[part["arm"] == name].set_index("language").reindex(languages)
+            _mark(axes, cells, "difference", np.arange(len(languages)), k, len(names), name)
+        last = i == len(study.models) - 1
+        axes.set(title=f"{study.models[i]}, {study.evaluation_corpora[j]}", yticks=range(len(languages)),
+                 yticklabels=languages, ylabel="evaluation language" if j == 0 else "",
+                 xlabel=f"bits per byte, target minus {rival}" if last else "")
+    panels[0, 0].set_ylim(len(languages) - 0.5, -0.5)
+    fig.legend(*axes.get_legend_handles_labels(), loc="outside upper right", ncols=len(names))
     return fig
+
+
+def costs(frame: pd.DataFrame, study: Study) -> plt.Figure:
+    """`ratio` with `low`, `high` by arm, one mark a kind of calibration (`calibrated`), a panel a model."""
+    names, kinds = ordered(frame["arm"]), [kind for kind in KINDS if kind in set(frame["calibrated"])]
+    fig, panels = plt.subplots(1, len(study.models), figsize=(WIDTH, 1.2 + 0.34 * len(names)), sharey=True,
+                               squeeze=False, layout="constrained")
+    for axes, model in zip(panels.flat, study.models, strict=True):
+        for k, kind in enumerate(kinds):
+            part = frame[(frame["model"] == model) & (frame["calibrated"] == kind)].set_index("arm").reindex(names)
+            _mark(axes, part, "ratio", np.arange(len(names)), k, len(kinds), kind)
+        axes.axvline(1, color="0.5", linewidth=0.8)
+        axes.set(title=model, xscale="log", xlabel="perplexity / dense perplexity", yticks=range(len(names)),
+                 yticklabels=names)
+    panels[0, 0].set_ylim(len(names) - 0.5, -0.5)
+    fig.legend(*axes.get_legend_handles_labels(), loc="outside upper center", ncols=len(kinds), title="calibrated in")
+    return fig
+
+
+def _mark(axes: plt.Axes, cells: pd.DataFrame, value: str, places: np.ndarray, k: int, marks: int, label: str) -> None:
+    """The k-th of several marks at each place on the y axis, with bars from `low` to `high`."""
+    bars = np.abs(cells[["low", "high"]].to_numpy() - cells[[value]].to_numpy()).T
+    axes.errorbar(cells[value], places + 0.7 / marks * (k - (marks - 1) / 2), xerr=bars, fmt=MARKS[k % len(MARKS)],
+                  color=sns.color_palette()[k], markersize=3.5, linewidth=1, label=label)

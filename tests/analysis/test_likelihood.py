@@ -61,7 +61,7 @@ def test_batches_hold_every_row_once_and_keep_to_their_budget():
 
 def test_unscorable_segments_are_refused():
     model, tokenizer = models.load("tiny-llama")
-    with pytest.raises(InputError, match="nothing to score"):
+    with pytest.raises(InputError, match="or more are needed"):
         segment_nll(model, tokenizer, ["empty"], [""])
     with pytest.raises(InputError, match="512"):
         segment_nll(model, tokenizer, ["long"], ["x" * 600])

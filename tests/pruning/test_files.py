@@ -1,6 +1,10 @@
+import resource
+from types import SimpleNamespace
+
 import pytest
 import torch
 
+from lib.errors import InputError
 from lib.inputs import models
 from lib.pruning import files
 from lib.pruning.driver import prune
@@ -44,3 +48,33 @@ def test_a_damaged_file_is_never_read(pruned, tmp_path, capsys, damage):
 def test_no_file_is_no_damage(tmp_path, capsys):
     assert files.load_if_whole(tmp_path / "none") is None
     assert capsys.readouterr().err == ""
+
+
+def test_kept_weights_come_back_in_their_dtype(tmp_path):
+    model, _ = models.load("tiny-llama", "bfloat16")
+    pruned = prune(model, torch.arange(4 * 32).reshape(4, 32) % 256, "sparsegpt", 0.5)
+    files.save(pruned, tmp_path / "p.safetensors")
+    loaded = files.load(tmp_path / "p.safetensors")
+    assert loaded.digest() == pruned.digest() and loaded.weights.keys() == pruned.weights.keys()
+    for layer, values in pruned.weights.items():
+        assert values.dtype == loaded.weights[layer].dtype == torch.bfloat16
+        assert torch.equal(values, loaded.weights[layer])
+
+
+def test_a_full_disk_is_said_and_leaves_nothing(pruned, tmp_path, monkeypatch):
+    monkeypatch.setattr(files.shutil, "disk_usage", lambda _: SimpleNamespace(free=1000))
+    with pytest.raises(InputError, match="the disk has 1,000 left"):
+        files.save(pruned, tmp_path / "p.safetensors")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_write_that_fails_midway_is_said_and_leaves_nothing(pruned, tmp_path):
+    """Nobody foresees what another process writes meanwhile. Here files may not grow beyond 1000 bytes."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1000, before[1]))
+    try:
+        with pytest.raises(InputError, match="could not be written"):
+            files.save(pruned, tmp_path / "p.safetensors")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert list(tmp_path.iterdir()) == []

@@ -7,7 +7,8 @@ import pytest
 import torch
 
 from lib.errors import InputError
-from lib.pruning.scores import METHODS, lowest, magnitude_score, removed_count, wanda_score
+from lib.pruning.methods import METHODS
+from lib.pruning.scores import lowest, magnitude_score, removed_count, wanda_score
 
 
 def reference_lowest(score: torch.Tensor, sparsity: str, group: str) -> torch.Tensor:

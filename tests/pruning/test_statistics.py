@@ -9,7 +9,8 @@ import torch
 from lib.errors import InputError
 from lib.inputs import models, tiny
 from lib.pruning.blocks import find_blocks, linear_layers, walk
-from lib.pruning.statistics import InputNorm, collecting, input_norms
+from lib.pruning.collect import collecting, input_norms
+from lib.pruning.statistics import InputNorm
 
 TOKENS = torch.randint(0, 256, (5, 24), generator=torch.Generator().manual_seed(0))
 
@@ -57,7 +58,7 @@ def test_layers_with_one_input_share_one_statistic():
                        ["mlp.gate_proj", "mlp.up_proj"], ["mlp.down_proj"]]] * 4
 
 
-@pytest.mark.parametrize("name", tiny.RECIPES)
+@pytest.mark.parametrize("name", [name for name in tiny.RECIPES if name != "tiny-mixtral"])  # see test_experts
 def test_input_norms_equal_those_of_the_ordinary_forward_pass(name):
     model = models.load(name)[0]
     seen: dict[tuple[int, str], list] = {}

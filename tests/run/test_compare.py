@@ -14,7 +14,7 @@ def study(tmp_path, monkeypatch):
 
 def rows(study, nll, segments=3):
     """segment_nll of one variant; cells differ with the number of segments, as they do between profiles."""
-    variant = vars(study.variants()[0])
+    variant = vars(study.variants("perplexity")[0])
     return pd.DataFrame([{"cell": f"c{segments}"} | variant | {"corpus": "x", "language": "de", "segment": k,
                           "nll": nll + k}
                          for k in range(segments)])
@@ -23,7 +23,7 @@ def rows(study, nll, segments=3):
 def test_units_are_compared_though_the_cells_differ(study):
     store.write_parquet(rows(study, 10.0, 5), store.PUBLISHED / "segment_nll.parquet")
     store.write(study, "segment_nll", rows(study, 10.0, 3))
-    assert "segment_nll.nll: 3 of 3 units within 0.001, largest deviation 0\n" in compare.report(study) + "\n"
+    assert "segment_nll.nll (dense): 3 of 3 units within 0.001, largest deviation 0\n" in compare.report(study) + "\n"
 
 
 def test_a_deviation_beyond_tolerance_is_counted(study):
@@ -31,7 +31,7 @@ def test_a_deviation_beyond_tolerance_is_counted(study):
     changed = rows(study, 10.0)
     changed.loc[1, "nll"] *= 1.01
     store.write(study, "segment_nll", changed)
-    assert "segment_nll.nll: 2 of 3 units within 0.001, largest deviation 0.01" in compare.report(study)
+    assert "segment_nll.nll (dense): 2 of 3 units within 0.001, largest deviation 0.01" in compare.report(study)
 
 
 def test_what_is_not_published_is_said(study):

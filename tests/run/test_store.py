@@ -16,7 +16,7 @@ def study(tmp_path, monkeypatch):
 
 def visits(study):
     return [Visit(v, {"pruning": {store.key("pruning", {"k": k, "x": x}): {"k": k, "x": x} for x in range(2)}})
-            for k, v in enumerate(study.variants()[:4])]
+            for k, v in enumerate(study.variants("perplexity")[:4])]
 
 
 class Compute:

@@ -1,0 +1,80 @@
+"""The arms of a grid: a pruning method with the settings it is run at.
+
+An arm is written as one string: a method, its comparison group if it is not the published one, then settings in
+which it differs from its study, lists parted by "/":
+
+    "wanda"    "magnitude:matrix"    "sparsegpt pattern=2:4 seeds=0 tables=pruning/perplexity"
+"""
+
+from dataclasses import dataclass, fields
+
+from lib.errors import InputError
+from lib.pruning.methods import METHODS, group_of
+from lib.pruning.scores import run_of
+
+TABLES = ("pruning", "perplexity")  # what an arm can be measured for; see lib.run.measure
+
+
+@dataclass(frozen=True)
+class Arm:
+    """A method at its settings. `tables`: what it is measured for."""
+
+    method: str
+    group: str
+    pattern: str
+    sparsity: float
+    models: tuple[str, ...]
+    calibrations: tuple[str, ...]
+    seeds: tuple[int, ...]
+    calibration_corpus: str
+    windows: int
+    seqlen: int
+    budget: str
+    tables: tuple[str, ...] = TABLES
+
+    @property
+    def needs_text(self) -> bool:
+        return METHODS[self.method].statistic is not None
+
+
+def parse(spec: str, usual: dict) -> Arm:
+    """The arm that `spec` writes; settings it leaves open are those of `usual`. Raises InputError, naming what
+    is allowed."""
+    name, *settings = spec.split() or [""]
+    method, _, group = name.partition(":")
+    if method not in METHODS:
+        raise InputError(f"method {method!r} is unknown; allowed: {', '.join(METHODS)} (dense is always included)")
+    known = {f.name: f.type for f in fields(Arm) if f.name not in ("method", "group")}
+    values = dict(usual)
+    for setting in settings:
+        key, _, value = setting.partition("=")
+        if key not in known or not value:
+            raise InputError(f"method {spec!r} has the setting {setting!r}; allowed: {', '.join(known)}, each written "
+                             "as name=value, lists as a/b")
+        values[key] = typed(key, known[key], value, "/")
+    run = run_of(values["pattern"])
+    if run:
+        values["sparsity"] = (run[1] - run[0]) / run[1]
+    group = group_of(method, values["pattern"], group or None)
+    arm = Arm(method=method, group=group, **{k: v for k, v in values.items() if k in known})
+    for table in arm.tables:
+        if table not in TABLES:
+            raise InputError(f"method {spec!r} is to be measured for {table!r}; allowed: {', '.join(TABLES)}")
+    return arm
+
+
+def typed(key: str, kind, value, separator: str = ","):
+    """The value as the field's type; strings as they come from a command line are parsed."""
+    element = {tuple[str, ...]: str, tuple[int, ...]: int}.get(kind)
+    try:
+        if element:
+            parts = value.split(separator) if isinstance(value, str) else value
+            parts = parts if isinstance(parts, list | tuple) else [parts]
+            parts = [p.strip() if isinstance(p, str) else p for p in parts]
+            return tuple(element(p) for p in parts if p != "")
+        if kind is int and not isinstance(value, str) and int(value) != value:
+            raise ValueError
+        return kind(value)
+    except (TypeError, ValueError):
+        name = f"a list of {element.__name__}, as a{separator}b" if element else f"of type {kind.__name__}"
+        raise InputError(f"{key} is {value!r}, which cannot be read; it is {name}") from None

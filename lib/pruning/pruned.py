@@ -1,0 +1,89 @@
+"""A pruned model as a value: which weights are kept, and what became of them."""
+
+import hashlib
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from lib.errors import InputError
+from lib.pruning.blocks import find_blocks, linear_layers, weight_matrix
+
+
+@dataclass(frozen=True)
+class Pruned:
+    """Which weights are kept.
+
+    `masks`: by full name of the linear layer, bool [out, in] on the CPU, True = kept.
+    `weights`: by the same names, the kept weights [kept], row by row, where the method changed them; empty for
+    methods that leave them as they were.
+    `layers`, one row a matrix: layer, module (name inside the block), weights, removed, zero_before (exactly
+    zero in the dense model), mask_digest; of methods that compensate also damping (share of the mean of
+    diag(H) added to it), dead_inputs, dead_zeros (weights of dead inputs that are removed beyond the count); of
+    a mixture's experts also tokens, the calibration tokens that reached them.
+    `block_errors`, one row a block: layer, error = ||B'(h) - B(h)||_F^2 / ||B(h) - h||_F^2 over the
+    calibration tokens, with B the dense block, B' the pruned one, and h what the pruned blocks before it
+    give: the relative error of what the block adds. Empty when there were no windows.
+    """
+
+    masks: dict[str, Tensor]
+    method: str
+    sparsity: float
+    pattern: str
+    group: str
+    layers: list[dict]
+    block_errors: list[dict]
+    weights: dict[str, Tensor] = field(default_factory=dict)
+
+    def digest(self) -> str:
+        """SHA-256 (hex) of all masks with their names."""
+        parts = (f"{name}\0{mask_digest(mask)}\n" for name, mask in sorted(self.masks.items()))
+        return hashlib.sha256("".join(parts).encode()).hexdigest()
+
+
+def mask_digest(mask: Tensor) -> str:
+    """SHA-256 (hex) of a mask's shape and bits."""
+    return hashlib.sha256(str(tuple(mask.shape)).encode() + np.packbits(mask.numpy()).tobytes()).hexdigest()
+
+
+@torch.no_grad()
+@contextmanager
+def applied(model: nn.Module, pruned: Pruned) -> Iterator[nn.Module]:
+    """The model as it was pruned; on leaving, the dense weights are back bit for bit.
+
+    Raises InputError when the masks are another model's.
+    """
+    name, blocks = find_blocks(model)
+    linears = {f"{name}.{k}.{layer}": linear for k, block in enumerate(blocks)
+               for layer, linear in linear_layers(block).items()}
+    for layer, mask in pruned.masks.items():
+        if layer not in linears or weight_matrix(linears[layer]).shape != mask.shape:
+            raise InputError(f"the masks do not belong to this model: {type(model).__name__} has no {layer} "
+                             f"of shape {list(mask.shape)}; load the model that was pruned")
+    pairs = ((weight_matrix(linears[layer]), mask, pruned.weights.get(layer)) for layer, mask in pruned.masks.items())
+    with replaced((W, _values(W, mask, weights)) for W, mask, weights in pairs):
+        yield model
+
+
+def _values(W: Tensor, mask: Tensor, weights: Tensor | None) -> Tensor:
+    mask = mask.to(W.device)
+    if weights is None:
+        return W.masked_fill(~mask, 0)
+    return torch.zeros_like(W, memory_format=torch.contiguous_format).masked_scatter_(mask, weights.to(W))
+
+
+@contextmanager
+def replaced(pairs: Iterable[tuple[Tensor, Tensor]]) -> Iterator[None]:
+    """Each W [out, in] with its new values, the old ones put back at the end."""
+    before: list[tuple[Tensor, Tensor]] = []
+    try:
+        for W, values in pairs:
+            before.append((W, W.clone()))
+            W.copy_(values)
+        yield
+    finally:
+        for W, values in before:
+            W.copy_(values)

@@ -1,0 +1,117 @@
+"""Models in a state: loaded, with their calibration windows, pruned. What a visit of the grid starts from.
+
+torch is imported only where something is computed.
+"""
+
+import warnings
+from contextlib import contextmanager
+from dataclasses import asdict, replace
+from functools import cache, lru_cache
+
+from lib.inputs import corpora, models, released
+from lib.run import store
+from lib.run.store import Visit
+from lib.study import Study, Variant
+
+
+def visit(study: Study, variant: Variant, cells: dict[str, list[dict]]) -> Visit:
+    """A visit whose cells are named by everything their values depend on."""
+    inputs = asdict(variant) | {"model identity": models.fingerprint(variant.model)}
+    source = study.released().get(variant)
+    if source:
+        inputs["checkpoint"] = models.fingerprint(source)
+    elif variant.calibration != "none":
+        inputs["calibration text"] = corpora.fingerprint(variant.calibration_corpus)
+        if variant.calibration == "all" or variant.budget == "segments":
+            inputs["pool"] = study.calibration_languages()
+    return Visit(variant, {table: {store.key(table, inputs | extra): extra for extra in extras}
+                           for table, extras in cells.items()})
+
+
+@lru_cache(maxsize=1)
+def loaded(name: str, dtype: str):
+    """(model, tokenizer), the last one kept.
+
+    "mixed": everything is float32, but matrix products may round their factors to bfloat16 and sum in float32,
+    where the processor has instructions for it; elsewhere they are plain float32.
+    """
+    import torch
+
+    _start.cache_clear()  # it holds on to the model before
+    torch.set_float32_matmul_precision("medium" if dtype == "mixed" else "highest")
+    return models.load(name, "float32" if dtype == "mixed" else dtype)
+
+
+@cache
+def pool(corpus: str, language: str, split: str):
+    return corpora.load(corpus, language, split)
+
+
+def windows(study: Study, variant: Variant):
+    """The calibration windows of a variant."""
+    from lib.inputs.calibration import mixture, shares
+
+    languages = study.calibration_languages()
+    share = shares(variant.calibration, languages, variant.n_samples)
+    pools = {x: pool(variant.calibration_corpus, x, "calibration")
+             for x in (languages if variant.budget == "segments" else share)}
+    return mixture(share, variant.calibration_corpus, loaded(variant.model, variant.dtype)[1], variant.seqlen,
+                   variant.seed, variant.budget, pools)
+
+
+def pruned(study: Study, variant: Variant):
+    """(lib.pruning.driver.Pruned of the variant, digest of its calibration windows): from this run's file, else
+    pruned now, or read from a released checkpoint, of whose windows no digest is known."""
+    from lib.pruning import files
+    from lib.pruning.driver import prune
+
+    cell = visit(study, variant, {"pruning": [{}]}).cells["pruning"]
+    path = store.run_folder(study) / "masks" / f"{next(iter(cell))}.safetensors"
+    source = study.released().get(variant)
+    text = variant.calibration != "none" and not source
+    digest = windows(study, variant).digest() if text else ""
+    made = files.load_if_whole(path)
+    if made is None:
+        model, _ = loaded(variant.model, variant.dtype)
+        made = _read(source, variant, model) if source else prune(
+            model, _start(study, _draw(variant)) if text else None, variant.method, variant.sparsity, variant.pattern,
+            variant.group)
+        files.save(made, path)
+    return made, digest
+
+
+@contextmanager
+def entered(study: Study, variant: Variant):
+    """(model, tokenizer) while the model is in the variant's state."""
+    from lib.pruning.driver import applied
+
+    model, tokenizer = loaded(variant.model, variant.dtype)
+    if variant.method == "dense":
+        yield model, tokenizer
+        return
+    with applied(model, pruned(study, variant)[0]):
+        yield model, tokenizer
+
+
+def _read(source: str, variant: Variant, model):
+    """The Pruned of a released checkpoint; what its weights deny of its name is said in warnings."""
+    from lib.inputs.stored import Stored
+    from lib.pruning import zeros
+
+    made = zeros.masks_from_zeros(Stored(released.folder(source), model), model, variant.method)
+    for denial in zeros.contradictions(made, variant.method, variant.sparsity, variant.pattern):
+        warnings.warn(f"checkpoint {source}: {denial}", stacklevel=2)
+    return made
+
+
+def _draw(variant: Variant) -> Variant:
+    """The dense model beside the variant's calibration text."""
+    return replace(variant, method="dense", pattern="none", sparsity=0.0, group="none")
+
+
+@lru_cache(maxsize=1)
+def _start(study: Study, draw: Variant):
+    """What all methods share on one draw of calibration text, the last one kept."""
+    from lib.pruning.driver import Start
+
+    return Start(loaded(draw.model, draw.dtype)[0], windows(study, draw).ids)
