@@ -12,7 +12,7 @@ from lib.errors import InputError
 from lib.pruning.methods import METHODS, group_of
 from lib.pruning.scores import run_of
 
-TABLES = ("pruning", "perplexity")  # what an arm can be measured for; see lib.run.measure
+TABLES = ("pruning", "perplexity", "downstream", "layer_error")  # what an arm can be measured for; see lib.run.measure
 
 
 @dataclass(frozen=True)
@@ -72,7 +72,11 @@ def typed(key: str, kind, value, separator: str = ","):
             parts = parts if isinstance(parts, list | tuple) else [parts]
             parts = [p.strip() if isinstance(p, str) else p for p in parts]
             return tuple(element(p) for p in parts if p != "")
+        if kind is bool and str(value).lower() in ("true", "false"):
+            return str(value).lower() == "true"
         if kind is int and not isinstance(value, str) and int(value) != value:
+            raise ValueError
+        if kind is bool:
             raise ValueError
         return kind(value)
     except (TypeError, ValueError):

@@ -12,7 +12,7 @@ import tempfile
 from pathlib import Path
 
 from lib.errors import AssetError, InputError
-from lib.inputs import assets
+from lib.inputs import assets, tasks
 from lib.paths import CACHE, FIGURES, RESULTS, ROOT
 from lib.run import notebooks, progress
 from lib.study import Study
@@ -127,6 +127,7 @@ def check_writable(folders: list[Path]) -> None:
 def fetch_assets(study: Study) -> None:
     """Download and verify what the study reads, before any notebook starts."""
     wanted = {*study.models, study.calibration_corpus, *study.evaluation_corpora}
+    wanted |= {name for task in study.task_items() if task in tasks.TASKS for name in tasks.TASKS[task].assets}
     for name in sorted(wanted & set(assets.names())):
         assets.fetch(name)
 

@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass, fields
 
 from lib.arms import Arm, parse, typed
 from lib.errors import InputError
-from lib.inputs import corpora, models, released
+from lib.inputs import corpora, models, released, tasks
 from lib.paths import ROOT
 from lib.pruning.methods import group_of
 
@@ -64,6 +64,8 @@ class Study:
     seqlen: int
     budget: str  # "tokens": equal tokens in every language; "segments": the same segments
     segments: int  # evaluation segments a corpus, the same in every language
+    tasks: tuple[str, ...]  # names of lib.inputs.tasks, with the items asked in each language: "knowledge=120"
+    only_above_chance: bool  # ask pruned models only where the dense one answers better than by guessing
     dtype: str
     label: str = ""  # names the folders of figures and notebooks; the profile's name when nothing is overridden
 
@@ -103,6 +105,15 @@ class Study:
         """The methods with their settings."""
         usual = asdict(self) | {"calibrations": self.calibration_sets()}
         return [parse(spec, usual) for spec in self.methods]
+
+    def task_items(self) -> dict[str, int]:
+        """Items to ask in each language, by task."""
+        return {name: int(count) for name, _, count in (task.partition("=") for task in self.tasks)}
+
+    def task_text(self, task: str) -> tuple[str, ...]:
+        """The evaluation corpora that a task is made from; none where it brings its own text."""
+        needed = set(tasks.TASKS[task].splits) if task in tasks.TASKS else set()
+        return tuple(c for c in self.evaluation_corpora if needed & set(corpora.splits(c)))
 
     def variants(self, table: str) -> list[Variant]:
         """The grid of what is measured for `table`, model by model: dense, methods without text, then draw by
@@ -166,6 +177,19 @@ def _check(study: Study) -> None:
         _check_arm(arm, study)
     for corpus in study.evaluation_corpora:
         _check_text(corpus, "evaluation", study.languages)
+    for entry in study.tasks:
+        _check_task(entry, study)
+
+
+def _check_task(entry: str, study: Study) -> None:
+    """A task and its count; at least one of the study's languages must have it (the others are missing there)."""
+    task, _, count = entry.partition("=")
+    if task not in tasks.names() or not count.isdecimal() or int(count) < 2:
+        raise InputError(f"task {entry!r} cannot be read; write the items to ask after the name, as knowledge=120; "
+                         f"names: {', '.join(tasks.names())}")
+    if not set(tasks.coverage(task, study.task_text(task))) & set(study.languages):
+        raise InputError(f"task {task!r} has none of the languages {', '.join(study.languages)}; it has "
+                         f"{', '.join(tasks.coverage(task, study.task_text(task)))}")
 
 
 def _check_arm(arm: Arm, study: Study) -> None:

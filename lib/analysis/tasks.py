@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
+from scipy import stats
 
 from lib.errors import InputError
 from lib.inputs.tasks import items
@@ -21,9 +22,9 @@ BATCH = 128  # requests that are run at a time, options of one context together
 Place = tuple[str, str]  # (task, language)
 
 
-def evaluate(model, tokenizer, tasks: Mapping[Place, Path | str], limit: int | None = None,
+def evaluate(model, tokenizer, tasks: Mapping[Place, Path | str], limit: Mapping[Place, int] | int | None = None,
              batch_size: int = BATCH) -> pd.DataFrame:
-    """One row an item with COLUMNS, of the first `limit` items of each task.
+    """One row an item with COLUMNS, of the first `limit` items of each task (of each part of a group of tasks).
 
     `tasks`: (task, language) -> file of items, or the name that a task or group of tasks has in the harness.
     `correct`: 1 if the right option has the highest log-likelihood given the context, else 0; `correct_norm`: the same
@@ -46,11 +47,13 @@ def evaluate(model, tokenizer, tasks: Mapping[Place, Path | str], limit: int | N
     with tempfile.TemporaryDirectory() as place:  # the harness reads items through `datasets`, which keeps a copy
         manager, loaded = _load(tasks, place)
     scorer = ScoredPositions(model, tokenizer, batch_size)
-    every = list({name: task for parts in loaded.values() for name, task in parts.items()}.values())
+    every = {name: task for parts in loaded.values() for name, task in parts.items()}
+    asked = {name: _first(task, limit.get(place) if isinstance(limit, Mapping) else limit)
+             for place, parts in loaded.items() for name, task in parts.items()}
     # The harness draws a progress bar for every task it builds; the study has its own progress.
     with contextlib.redirect_stderr(io.StringIO()):
         done = lm_eval.simple_evaluate(
-            scorer, tasks=every, task_manager=manager, limit=limit, bootstrap_iters=0, use_cache=None,
+            scorer, tasks=list(every.values()), task_manager=manager, samples=asked, bootstrap_iters=0, use_cache=None,
             random_seed=None, numpy_random_seed=None, torch_random_seed=None)
     rows = [_row(place, name, sample) for place, parts in loaded.items() for name in parts
             for sample in sorted(done["samples"][name], key=lambda s: s["doc_id"])]
@@ -80,6 +83,11 @@ def accuracy(task_items: pd.DataFrame, by: Sequence[str] = (), chance: Mapping[s
     return table[[*by, "language", "task", "accuracy", "stderr", "accuracy_norm", "stderr_norm", "n", "chance"]]
 
 
+def above_chance(right: int, n: int, chance: float, alpha: float = 0.05) -> bool:
+    """Whether `right` of `n` answers are more than guessing gives (exact binomial test, one-sided)."""
+    return bool(stats.binomtest(right, n, chance, "greater").pvalue < alpha)
+
+
 def _load(tasks: Mapping[Place, Path | str], place: str) -> tuple[object, dict[Place, dict]]:
     """(the harness' task manager, (task, language) -> {name of the harness: its task}). `place`: a folder for what
     `datasets` writes while it reads a file of items."""
@@ -99,6 +107,11 @@ def _load(tasks: Mapping[Place, Path | str], place: str) -> tuple[object, dict[P
         with contextlib.redirect_stderr(io.StringIO()):
             loaded[task, language] = manager.load([spec])["tasks"]
     return manager, loaded
+
+
+def _first(task, limit: int | None) -> list[int]:
+    """Indices of the items to ask."""
+    return list(range(len(task.eval_docs) if limit is None else min(limit, len(task.eval_docs))))
 
 
 def _row(place: Place, name: str, sample: dict) -> dict:

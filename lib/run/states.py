@@ -37,9 +37,18 @@ def loaded(name: str, dtype: str):
     """
     import torch
 
-    _start.cache_clear()  # it holds on to the model before
+    _start.cache_clear()  # they hold on to the model before
+    dense.cache_clear()
     torch.set_float32_matmul_precision("medium" if dtype == "mixed" else "highest")
     return models.load(name, "float32" if dtype == "mixed" else dtype)
+
+
+@lru_cache(maxsize=1)
+def dense(name: str, dtype: str):
+    """lib.analysis.snr.Dense of the model, the last one kept: a second copy of its blocks."""
+    from lib.analysis.snr import Dense
+
+    return Dense(loaded(name, dtype)[0])
 
 
 @cache

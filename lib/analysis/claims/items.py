@@ -4,11 +4,11 @@ from collections.abc import Mapping
 
 import numpy as np
 import pandas as pd
-from scipy import stats
 
 from lib.analysis.claims.margins import ALPHA, WORTHWHILE
 from lib.analysis.claims.rules import CELL, Missing, dense_rows, main_rows, table
 from lib.analysis.intervals import spearman
+from lib.analysis.tasks import above_chance
 
 PLACE = ["model", "task", "language"]
 
@@ -28,7 +28,7 @@ def answers(tables: Mapping[str, pd.DataFrame], main: Mapping) -> tuple[pd.DataF
         if place[1:] not in [(t, x) for x, t in chance.index]:
             raise Missing(f"table downstream has no chance level for {place[1]} in {place[2]}")
         right, level = int(answered["correct"].sum()), chance[place[2], place[1]]
-        if stats.binomtest(right, len(answered), level, "greater").pvalue < ALPHA:
+        if above_chance(right, len(answered), level, ALPHA):
             kept.append(place)
         else:
             dropped += 1

@@ -7,13 +7,15 @@ Each takes a study and returns a frame with every cell of that study in it, comp
 import pandas as pd
 
 from lib.run import store
+from lib.run.measure.answers import downstream, task_items
 from lib.run.measure.pruning import calibration, norm_similarity, pruning
-from lib.run.measure.text import perplexity, segment_nll
+from lib.run.measure.text import layer_error, perplexity, segment_nll
 from lib.study import Study
 
 TABLES = {"calibration": calibration, "norm_similarity": norm_similarity,
           "pruning": lambda s, f: pruning(s, f)["pruning"], "block_error": lambda s, f: pruning(s, f)["block_error"],
-          "segment_nll": segment_nll, "perplexity": perplexity}
+          "segment_nll": segment_nll, "perplexity": perplexity, "task_items": task_items, "downstream": downstream,
+          "layer_error": layer_error}
 
 
 def timings(study: Study) -> pd.DataFrame:

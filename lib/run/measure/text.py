@@ -1,10 +1,11 @@
-"""How well a pruned model predicts text: notebook 03."""
+"""How well a pruned model predicts text, and how far its layers are off on it: notebooks 03 and 05."""
 
 from collections.abc import Iterator
 
 import pandas as pd
 
 from lib.analysis.perplexity import totals
+from lib.inputs import models
 from lib.run import states, store
 from lib.run.measure.rows import COMMON, labelled, read, texts
 from lib.run.store import Visit
@@ -36,3 +37,28 @@ def perplexity(study: Study, fresh: bool = False) -> pd.DataFrame:
     """One row a variant, corpus and language: nll, tokens, bytes, perplexity, bits_per_byte (sums of
     segment_nll, so that nothing is measured twice)."""
     return totals(segment_nll(study, fresh), [*COMMON, "corpus", "language"])
+
+
+def layer_error(study: Study, fresh: bool = False) -> pd.DataFrame:
+    """One row a layer, module and kind (local, propagated) of a pruned model on the evaluation text of a language:
+    signal, noise, error, snr_db, tokens (see lib.analysis.snr). Text: the first evaluation corpus."""
+    cells = texts(study, study.evaluation_corpora[:1])
+    visits = [states.visit(study, v, {"layer_error": cells})
+              for v in study.variants("layer_error") if v.method != "dense"]
+
+    def compute(visit: Visit, missing: dict) -> Iterator[tuple[str, pd.DataFrame]]:
+        from lib.analysis import likelihood, snr
+
+        dense = states.dense(visit.variant.model, visit.variant.dtype)
+        with states.entered(study, visit.variant) as (model, tokenizer):
+            frames = []
+            for cell, text in missing["layer_error"].items():
+                data, digest = read(text)
+                with snr.measuring(dense, model, skipped=0 if models.prefix_token(tokenizer) is None else 1) as errors:
+                    for _, ids, real in likelihood.padded(model, tokenizer, data["id"], data["text"]):
+                        model.base_model(input_ids=ids, attention_mask=real, use_cache=False)
+                rows = [{"corpus": text["corpus"], "language": text["language"]} | row for row in errors.rows()]
+                frames.append(labelled(cell, visit.variant, tokenizer, digest, rows))
+        yield "layer_error", pd.concat(frames, ignore_index=True)
+
+    return store.collect(study, "signal-to-noise", visits, compute, fresh)["layer_error"]
