@@ -101,6 +101,11 @@ class Study:
         """Every language whose calibration text is read, each once."""
         return _languages(self.calibration_sets(), self.languages)
 
+    def main(self) -> dict:
+        """The study's own setting, which verdicts on the claims are about (see lib.analysis.claims)."""
+        return {"sparsity": self.sparsity, "pattern": self.pattern, "calibration_corpus": self.calibration_corpus,
+                "n_samples": self.windows, "seqlen": self.seqlen, "budget": self.budget}
+
     def arms(self) -> list[Arm]:
         """The methods with their settings."""
         usual = asdict(self) | {"calibrations": self.calibration_sets()}
@@ -133,7 +138,7 @@ class Study:
                             model, arm.method, arm.pattern, arm.sparsity, arm.group, *draw, self.dtype))
             grid += [variant for variants in draws.values() for variant in variants]
             grid += [variant for variant in self.released() if variant.model == model]
-        return grid
+        return list(dict.fromkeys(grid))
 
     def released(self) -> dict[Variant, str]:
         """The checkpoints by what their names say they are; windows and their length, which no name tells, are 0."""

@@ -4,6 +4,7 @@ harness' own registry by name. lm_eval and torch are imported only where somethi
 
 import contextlib
 import io
+import logging
 import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -46,11 +47,12 @@ def evaluate(model, tokenizer, tasks: Mapping[Place, Path | str], limit: Mapping
             items.read(source)
     with tempfile.TemporaryDirectory() as place:  # the harness reads items through `datasets`, which keeps a copy
         manager, loaded = _load(tasks, place)
+    # It warns that a model came as an object, and draws a bar for every task; the study has its own progress.
+    logging.getLogger("lm_eval").setLevel(logging.ERROR)
     scorer = ScoredPositions(model, tokenizer, batch_size)
     every = {name: task for parts in loaded.values() for name, task in parts.items()}
     asked = {name: _first(task, limit.get(place) if isinstance(limit, Mapping) else limit)
              for place, parts in loaded.items() for name, task in parts.items()}
-    # The harness draws a progress bar for every task it builds; the study has its own progress.
     with contextlib.redirect_stderr(io.StringIO()):
         done = lm_eval.simple_evaluate(
             scorer, tasks=list(every.values()), task_manager=manager, samples=asked, bootstrap_iters=0, use_cache=None,

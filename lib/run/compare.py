@@ -29,6 +29,8 @@ CHECKS = (
     Check("block_error", ("layer",), "error", 1e-2),
     Check("norm_similarity", ("language", "other", "layer", "module"), "spearman", 1e-2),
     Check("segment_nll", ("corpus", "language", "segment"), "nll", 1e-3),
+    Check("task_items", ("task", "language", "item"), "correct", 0),
+    Check("layer_error", ("language", "layer", "module", "kind"), "error", 1e-2),
 )
 
 

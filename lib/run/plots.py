@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 import seaborn as sns
 
-from lib.run.figures import DIVERGING, WIDTH
+from lib.run.figures import DIVERGING, SEQUENTIAL, WIDTH
 from lib.study import Study
 
 NAMES = {"magnitude": "magnitude", "wanda": "Wanda", "ria": "RIA", "sparsegpt": "SparseGPT"}
@@ -102,21 +102,62 @@ def forest(frame: pd.DataFrame, study: Study, rival: str = "the best other") -> 
     return fig
 
 
-def costs(frame: pd.DataFrame, study: Study) -> plt.Figure:
-    """`ratio` with `low`, `high` by arm, one mark a kind of calibration (`calibrated`), a panel a model."""
-    names, kinds = ordered(frame["arm"]), [kind for kind in KINDS if kind in set(frame["calibrated"])]
-    fig, panels = plt.subplots(1, len(study.models), figsize=(WIDTH, 1.2 + 0.34 * len(names)), sharey=True,
-                               squeeze=False, layout="constrained")
+def intervals(frame: pd.DataFrame, study: Study, value: str, row: str, mark: str, label: str, rows: Sequence[str],
+              marks: Sequence[str], reference: float, log: bool = False) -> plt.Figure:
+    """`value` with bars from `low` to `high`: `rows` of the column `row` from above, one of `marks` for each of the
+    column `mark`, a panel a model; a line at `reference`. `label`: of the value's axis."""
+    marks = [name for name in marks if name in set(frame[mark])]
+    rows = [name for name in rows if name in set(frame[row])]
+    fig, panels = plt.subplots(1, len(study.models), figsize=(WIDTH, 1.3 + len(rows) * (0.16 + 0.07 * len(marks))),
+                               sharey=True, squeeze=False, layout="constrained")
     for axes, model in zip(panels.flat, study.models, strict=True):
-        for k, kind in enumerate(kinds):
-            part = frame[(frame["model"] == model) & (frame["calibrated"] == kind)].set_index("arm").reindex(names)
-            _mark(axes, part, "ratio", np.arange(len(names)), k, len(kinds), kind)
-        axes.axvline(1, color="0.5", linewidth=0.8)
-        axes.set(title=model, xscale="log", xlabel="perplexity / dense perplexity", yticks=range(len(names)),
-                 yticklabels=names)
-    panels[0, 0].set_ylim(len(names) - 0.5, -0.5)
-    fig.legend(*axes.get_legend_handles_labels(), loc="outside upper center", ncols=len(kinds), title="calibrated in")
+        axes.axvline(reference, color="0.5", linewidth=0.8)
+        for k, name in enumerate(marks):
+            part = frame[(frame["model"] == model) & (frame[mark] == name)].set_index(row).reindex(rows)
+            _mark(axes, part, value, np.arange(len(rows)), k, len(marks), name)
+        axes.set(title=model, xscale="log" if log else "linear", xlabel=label)
+        axes.set_yticks(range(len(rows)), rows)
+    panels[0, 0].set_ylim(len(rows) - 0.5, -0.5)
+    fig.legend(*axes.get_legend_handles_labels(), loc="outside upper center", ncols=len(marks))
     return fig
+
+
+def change_maps(frame: pd.DataFrame, study: Study, limit: float) -> plt.Figure:
+    """Heat maps of `change`, a panel a `task` (row) and model and arm (column), coloured within +-`limit`, red for
+    a loss. Grey: not measured there. See `_squares`."""
+    fig, panels = _squares(frame, study, "change", "task", cmap=f"{DIVERGING}_r", center=0, vmin=-limit, vmax=limit)
+    fig.colorbar(panels[0, 0].collections[0], ax=panels, shrink=0.5, label="accuracy, change from dense")
+    return fig
+
+
+def snr_maps(frame: pd.DataFrame, study: Study) -> plt.Figure:
+    """Heat maps of `snr_db` in numbers, a panel a `kind` (row) and model and arm (column), each with its own colours.
+    See `_squares`."""
+    return _squares(frame, study, "snr_db", "kind", cmap=SEQUENTIAL, annot=True, fmt=".1f", annot_kws={"size": 5})[0]
+
+
+def _squares(frame: pd.DataFrame, study: Study, value: str, row: str, **colours) -> tuple[plt.Figure, np.ndarray]:
+    """(figure, panels) of heat maps of `value` by `calibration` and `language`. In each column the highest is boxed."""
+    rows = list(frame[row].unique())
+    columns = [(model, arm) for model in study.models for arm in ordered(frame.loc[frame["model"] == model, "arm"])]
+    fig, panels = plt.subplots(len(rows), len(columns), figsize=(WIDTH, 0.7 + 1.75 * len(rows)), sharex=True,
+                               sharey=True, squeeze=False, layout="constrained")
+    for (i, j), axes in np.ndenumerate(panels):
+        model, arm = columns[j]
+        part = frame[(frame["model"] == model) & (frame["arm"] == arm) & (frame[row] == rows[i])]
+        grid = part.pivot(index="calibration", columns="language", values=value).reindex(
+            index=study.calibration_sets(), columns=study.languages)
+        axes.set_facecolor("0.85")
+        sns.heatmap(grid, ax=axes, cbar=False, linewidths=0.3, linecolor="white", **colours)
+        for k, column in enumerate(grid):
+            for y in np.flatnonzero(grid[column] == grid[column].max()):
+                axes.add_patch(plt.Rectangle((k + 0.05, y + 0.05), 0.9, 0.9, fill=False, edgecolor="black"))
+        axes.tick_params(length=0, labelsize=6.5)
+        axes.set(title=f"{model}\n{arm}" if i == 0 else "", ylabel=rows[i] if j == 0 else "",
+                 xlabel="evaluation language" if i == len(rows) - 1 else "")
+        axes.set_yticks(np.arange(len(grid)) + 0.5, list(grid.index), rotation=0)
+    fig.supylabel("calibration language", fontsize=9)
+    return fig, panels
 
 
 def _mark(axes: plt.Axes, cells: pd.DataFrame, value: str, places: np.ndarray, k: int, marks: int, label: str) -> None:

@@ -21,9 +21,9 @@ def labelled(cell: str, variant: Variant, tokenizer, digest: str, rows: list[dic
                          for row in rows])
 
 
-def texts(study: Study, corpora_read: tuple[str, ...]) -> list[dict]:
-    """What a cell needs that reads the evaluation text of one corpus and language."""
-    return [{"corpus": c, "language": x, "segments": study.segments, "text": corpora.fingerprint(c)}
+def texts(study: Study, corpora_read: tuple[str, ...], segments: int) -> list[dict]:
+    """What a cell needs that reads the first evaluation segments of one corpus and language."""
+    return [{"corpus": c, "language": x, "segments": segments, "text": corpora.fingerprint(c)}
             for c in corpora_read for x in study.languages]
 
 

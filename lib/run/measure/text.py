@@ -11,10 +11,12 @@ from lib.run.measure.rows import COMMON, labelled, read, texts
 from lib.run.store import Visit
 from lib.study import Study
 
+SEGMENTS = 50  # that errors of layers are pooled over; they vary far less from segment to segment than losses do
+
 
 def segment_nll(study: Study, fresh: bool = False) -> pd.DataFrame:
     """One row an evaluation segment and variant: nll (nats), tokens, bytes."""
-    cells = texts(study, study.evaluation_corpora)
+    cells = texts(study, study.evaluation_corpora, study.segments)
     visits = [states.visit(study, v, {"segment_nll": cells}) for v in study.variants("perplexity")]
 
     def compute(visit: Visit, missing: dict) -> Iterator[tuple[str, pd.DataFrame]]:
@@ -41,8 +43,9 @@ def perplexity(study: Study, fresh: bool = False) -> pd.DataFrame:
 
 def layer_error(study: Study, fresh: bool = False) -> pd.DataFrame:
     """One row a layer, module and kind (local, propagated) of a pruned model on the evaluation text of a language:
-    signal, noise, error, snr_db, tokens (see lib.analysis.snr). Text: the first evaluation corpus."""
-    cells = texts(study, study.evaluation_corpora[:1])
+    signal, noise, error, snr_db, tokens (see lib.analysis.snr). Text: the first SEGMENTS of the first evaluation
+    corpus, whose tokens are pooled."""
+    cells = texts(study, study.evaluation_corpora[:1], min(study.segments, SEGMENTS))
     visits = [states.visit(study, v, {"layer_error": cells})
               for v in study.variants("layer_error") if v.method != "dense"]
 
