@@ -12,7 +12,8 @@ from lib.errors import InputError
 from lib.pruning.methods import METHODS, group_of
 from lib.pruning.scores import run_of
 
-TABLES = ("pruning", "perplexity", "downstream", "layer_error")  # what an arm can be measured for; see lib.run.measure
+# What an arm can be measured for; see lib.run.measure.
+TABLES = ("pruning", "perplexity", "downstream", "layer_error", "subspaces", "masks", "neurons")
 
 
 @dataclass(frozen=True)

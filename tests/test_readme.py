@@ -8,6 +8,7 @@ import pandas as pd
 import pytest
 import torch
 
+from lib.analysis.comparisons import target_gains
 from lib.analysis.intervals import best_by_cell
 from lib.analysis.perplexity import totals
 from lib.paths import ROOT
@@ -48,6 +49,36 @@ def test_the_results_are_those_of_the_published_tables():
     assert len(rows) == 8
     missing = [row for row in rows if row not in README.splitlines()]
     assert not missing, "\n".join(missing)
+
+
+def gains() -> list[str]:
+    """The README's table of tasks."""
+    items = store.published("task_items")
+    items = items[items["calibration"] != "none"]
+    table = target_gains(items.assign(arm=plots.arms(items))).set_index(["model", "arm", "task"])
+    rows = []
+    for model, arm in product(NAMES, plots.ordered(table.index.unique("arm"))):
+        cells = [table.loc[model, arm, task] if (model, arm, task) in table.index else None
+                 for task in ("knowledge", "category", "retrieval", "completion")]
+        cells = ["" if c is None else f"{c['difference']:+.3f} ({c['low']:+.3f} to {c['high']:+.3f})" for c in cells]
+        rows.append(f"| {NAMES[model]} | {arm} | " + " | ".join(cells) + " |")
+    return rows
+
+
+def cleanest() -> str:
+    """How often the target language has the highest signal-to-noise ratio."""
+    table = store.published("layer_error")
+    table = table[~table["module"].isin(["block", "final"]) & (table["calibration"] != "none")]
+    means = table.groupby(["model", "method", "kind", "language", "calibration"])["snr_db"].mean().unstack()
+    won = means.idxmax(axis=1) == means.index.get_level_values("language")
+    return f"{won.sum()} of {len(won)} cases (models, methods, languages; local and propagated)"
+
+
+@published
+def test_tasks_and_signal_are_those_of_the_published_tables():
+    missing = [row for row in gains() if row not in README.splitlines()]
+    assert not missing, "\n".join(missing)
+    assert f"calibration in {cleanest()}." in " ".join(README.split()), cleanest()
 
 
 @published

@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 
 from lib.analysis.claims.items import wins
-from lib.analysis.intervals import holm, mcnemar, paired_bootstrap, rate_interval, spearman
+from lib.analysis.intervals import holm, mcnemar, mean_interval, paired_bootstrap, rate_interval, spearman
 
 PLACE = ["model", "arm", "task", "language"]
 
@@ -91,6 +91,14 @@ def stand_ins(items: pd.DataFrame, bits: pd.DataFrame) -> pd.DataFrame:
     rows = [(*key, float(spearman(-cell["bits_per_byte"].to_numpy(), cell["accuracy"].to_numpy())), len(cell))
             for key, cell in both.groupby(PLACE, sort=False) if len(cell) > 2]
     return pd.DataFrame(rows, columns=[*PLACE, "rho", "calibrations"])
+
+
+def means(frame: pd.DataFrame, by: Sequence[str], value: str, level: float = 0.95) -> pd.DataFrame:
+    """One row a group of `by`: `estimate`, the mean of its values that are not NaN, with `low`, `high` (Student's
+    interval; NaN for a single value) and `n`."""
+    groups = frame.dropna(subset=value).groupby(list(by), sort=False)[value]
+    rows = [dict(zip(by, key, strict=True)) | vars(mean_interval(values.to_numpy(), level)) for key, values in groups]
+    return pd.DataFrame(rows).replace([np.inf, -np.inf], np.nan)
 
 
 def _over_items(both: pd.DataFrame, by: Sequence[str], first: str, second: str) -> pd.DataFrame:

@@ -80,6 +80,13 @@ def linear_layers(block: nn.Module) -> dict[str, nn.Module]:
     return layers
 
 
+def named_linears(model: nn.Module) -> dict[str, nn.Module]:
+    """Every linear layer of the blocks by its full name ("model.layers.0.mlp.up_proj"), in order."""
+    place, blocks = find_blocks(model)
+    return {f"{place}.{k}.{layer}": linear for k, block in enumerate(blocks)
+            for layer, linear in linear_layers(block).items()}
+
+
 def weight_matrix(linear: nn.Module) -> Tensor:
     """The weight as W [out, in], a view: changing it changes the layer. (Conv1D stores it transposed.)"""
     return linear.weight.detach().t() if isinstance(linear, Conv1D) else linear.weight.detach()

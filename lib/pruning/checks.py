@@ -5,7 +5,7 @@ import warnings
 from torch import Tensor, nn
 
 from lib.errors import InputError
-from lib.pruning.blocks import find_blocks, linear_layers, weight_matrix
+from lib.pruning.blocks import named_linears, weight_matrix
 from lib.pruning.methods import METHODS, group_of
 from lib.pruning.scores import run_of
 from lib.pruning.sparsegpt import check_width
@@ -29,7 +29,7 @@ def check_request(method: str, sparsity: float | None, pattern: str, group: str 
 
 def check_model(model: nn.Module, method: str, pattern: str) -> None:
     """All linear layers of the blocks must hold floating-point weights, of widths that fit the pattern."""
-    linears = _linears(model)
+    linears = named_linears(model)
     if not linears:
         raise InputError(f"{type(model).__name__} has no linear layers in its blocks: nothing to prune")
     run = run_of(pattern)
@@ -68,7 +68,7 @@ def pruned_before(model: nn.Module) -> set[str]:
     """Names of linear layers that were pruned before: a fifth of their weights or more is zero, or they have
     an n:m pattern. Their zeros stay. What was found is said in a warning."""
     found = {}
-    for layer, linear in _linears(model).items():
+    for layer, linear in named_linears(model).items():
         W = weight_matrix(linear)
         share = 1 - int(W.count_nonzero()) / W.numel()
         pattern = _pattern_of(W) if share >= ZEROS_OF_PRUNING else ""
@@ -91,9 +91,3 @@ def _pattern_of(W: Tensor) -> str:
         if W.shape[1] % run == 0 and int((W.reshape(-1, run) == 0).sum(1).min()) >= run - kept:
             return pattern
     return ""
-
-
-def _linears(model: nn.Module) -> dict[str, nn.Module]:
-    name, blocks = find_blocks(model)
-    return {f"{name}.{k}.{layer}": linear for k, block in enumerate(blocks)
-            for layer, linear in linear_layers(block).items()}

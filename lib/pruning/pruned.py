@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from lib.errors import InputError
-from lib.pruning.blocks import find_blocks, linear_layers, weight_matrix
+from lib.pruning.blocks import named_linears, weight_matrix
 
 
 @dataclass(frozen=True)
@@ -56,9 +56,7 @@ def applied(model: nn.Module, pruned: Pruned) -> Iterator[nn.Module]:
 
     Raises InputError when the masks are another model's.
     """
-    name, blocks = find_blocks(model)
-    linears = {f"{name}.{k}.{layer}": linear for k, block in enumerate(blocks)
-               for layer, linear in linear_layers(block).items()}
+    linears = named_linears(model)
     for layer, mask in pruned.masks.items():
         if layer not in linears or weight_matrix(linears[layer]).shape != mask.shape:
             raise InputError(f"the masks do not belong to this model: {type(model).__name__} has no {layer} "

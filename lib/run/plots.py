@@ -118,7 +118,7 @@ def intervals(frame: pd.DataFrame, study: Study, value: str, row: str, mark: str
         axes.set(title=model, xscale="log" if log else "linear", xlabel=label)
         axes.set_yticks(range(len(rows)), rows)
     panels[0, 0].set_ylim(len(rows) - 0.5, -0.5)
-    fig.legend(*axes.get_legend_handles_labels(), loc="outside upper center", ncols=len(marks))
+    fig.legend(*axes.get_legend_handles_labels(), loc="outside upper center", ncols=min(len(marks), 4))
     return fig
 
 

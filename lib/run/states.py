@@ -3,10 +3,12 @@
 torch is imported only where something is computed.
 """
 
+import hashlib
 import warnings
 from contextlib import contextmanager
 from dataclasses import asdict, replace
 from functools import cache, lru_cache
+from pathlib import Path
 
 from lib.inputs import corpora, models, released
 from lib.run import store
@@ -16,16 +18,22 @@ from lib.study import Study, Variant
 
 def visit(study: Study, variant: Variant, cells: dict[str, list[dict]]) -> Visit:
     """A visit whose cells are named by everything their values depend on."""
-    inputs = asdict(variant) | {"model identity": models.fingerprint(variant.model)}
+    known = inputs(study, variant)
+    return Visit(variant, {table: {store.key(table, known | extra): extra for extra in extras}
+                           for table, extras in cells.items()})
+
+
+def inputs(study: Study, variant: Variant) -> dict:
+    """What decides a variant's weights: its fields, and the identity of model and text."""
+    found = asdict(variant) | {"model identity": models.fingerprint(variant.model)}
     source = study.released().get(variant)
     if source:
-        inputs["checkpoint"] = models.fingerprint(source)
+        found["checkpoint"] = models.fingerprint(source)
     elif variant.calibration != "none":
-        inputs["calibration text"] = corpora.fingerprint(variant.calibration_corpus)
+        found["calibration text"] = corpora.fingerprint(variant.calibration_corpus)
         if variant.calibration == "all" or variant.budget == "segments":
-            inputs["pool"] = study.calibration_languages()
-    return Visit(variant, {table: {store.key(table, inputs | extra): extra for extra in extras}
-                           for table, extras in cells.items()})
+            found["pool"] = study.calibration_languages()
+    return found
 
 
 @lru_cache(maxsize=1)
@@ -39,6 +47,7 @@ def loaded(name: str, dtype: str):
 
     _start.cache_clear()  # they hold on to the model before
     dense.cache_clear()
+    dense_embeddings.cache_clear()
     torch.set_float32_matmul_precision("medium" if dtype == "mixed" else "highest")
     return models.load(name, "float32" if dtype == "mixed" else dtype)
 
@@ -74,8 +83,7 @@ def pruned(study: Study, variant: Variant):
     from lib.pruning import files
     from lib.pruning.driver import prune
 
-    cell = visit(study, variant, {"pruning": [{}]}).cells["pruning"]
-    path = store.run_folder(study) / "masks" / f"{next(iter(cell))}.safetensors"
+    path = mask_file(study, variant)
     source = study.released().get(variant)
     text = variant.calibration != "none" and not source
     digest = windows(study, variant).digest() if text else ""
@@ -83,10 +91,43 @@ def pruned(study: Study, variant: Variant):
     if made is None:
         model, _ = loaded(variant.model, variant.dtype)
         made = _read(source, variant, model) if source else prune(
-            model, _start(study, _draw(variant)) if text else None, variant.method, variant.sparsity, variant.pattern,
+            model, _start(study, draw(variant)) if text else None, variant.method, variant.sparsity, variant.pattern,
             variant.group)
         files.save(made, path)
     return made, digest
+
+
+def mask_file(study: Study, variant: Variant) -> Path:
+    """Where the run keeps a pruned variant, made already or not."""
+    return store.run_folder(study) / "masks" / f"{store.key('pruning', inputs(study, variant))}.safetensors"
+
+
+@lru_cache(maxsize=1)
+def dense_embeddings(study: Study, name: str):
+    """(embeddings of the dense model, as `embeddings` gives them; digest of the sentences), the last kept."""
+    return embeddings(study, *loaded(name, study.dtype)), _sentences(study)[1]
+
+
+def embeddings(study: Study, model, tokenizer):
+    """float32 [languages, sentences, layers, d] of the parallel sentences, by the model as it is."""
+    import numpy as np
+
+    from lib.analysis.embeddings import sentence_embeddings
+
+    return np.stack([sentence_embeddings(model, tokenizer, texts) for texts in _sentences(study)[0]])
+
+
+@cache
+def _sentences(study: Study) -> tuple[list[list[str]], str]:
+    """The parallel sentences that all languages have, a list a language, in one order; SHA-256 (hex) of them."""
+    texts: list[list[str]] = [[] for _ in study.languages]
+    for corpus in study.parallel_corpora:
+        pools = [dict(zip(p["id"], p["text"], strict=True))
+                 for p in (pool(corpus, language, "parallel") for language in study.languages)]
+        shared = [key for key in pools[0] if all(key in p for p in pools)]
+        for found, p in zip(texts, pools, strict=True):
+            found += [p[key] for key in shared]
+    return texts, hashlib.sha256("\n".join(t for found in texts for t in found).encode()).hexdigest()
 
 
 @contextmanager
@@ -113,7 +154,7 @@ def _read(source: str, variant: Variant, model):
     return made
 
 
-def _draw(variant: Variant) -> Variant:
+def draw(variant: Variant) -> Variant:
     """The dense model beside the variant's calibration text."""
     return replace(variant, method="dense", pattern="none", sparsity=0.0, group="none")
 

@@ -26,7 +26,9 @@ from lib.study import Study, Variant
 
 # Raised by hand when the meaning of a table's values changes: cells computed before then no longer count.
 SCHEMA = dict.fromkeys(("calibration", "norm_similarity", "pruning", "block_error", "segment_nll", "task_items",
-                        "layer_error", "timings"), 1)
+                        "layer_error", "subspaces", "retrieval", "identification", "mask_overlap", "mask_changes",
+                        "mask_swap", "neurons", "neuron_shift", "neuron_pruned", "neuron_halves", "silencing",
+                        "timings"), 1)
 PUBLISHED = RESULTS / "published"
 
 

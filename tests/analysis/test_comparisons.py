@@ -4,7 +4,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from lib.analysis.comparisons import changes, method_gains, shown, stand_ins, target_gains, win_rates
+from lib.analysis.comparisons import changes, means, method_gains, shown, stand_ins, target_gains, win_rates
 
 LANGUAGES = ("ar", "de", "en", "sw")
 
@@ -90,3 +90,10 @@ def test_a_stand_in_that_orders_calibrations_alike_has_correlation_one(sign):
                          for x in LANGUAGES for c in LANGUAGES])
     table = stand_ins(items, bits)
     assert len(table) == 4 and np.allclose(table["rho"], sign)
+
+
+def test_means_have_students_interval_and_leave_nan_out():
+    frame = pd.DataFrame({"model": ["a", "a", "a", "a", "b"], "value": [1.0, 2.0, 3.0, np.nan, 7.0]})
+    a, b = means(frame, ["model"], "value").to_dict("records")
+    assert (a["estimate"], a["n"], b["estimate"], b["n"]) == (2.0, 3, 7.0, 1)
+    assert a["high"] - 2 == pytest.approx(4.302653 / np.sqrt(3), rel=1e-5) and np.isnan(b["low"])

@@ -8,7 +8,7 @@ import pandas as pd
 
 from lib.run import store
 from lib.run.measure.answers import downstream, task_items
-from lib.run.measure.pruning import calibration, norm_similarity, pruning
+from lib.run.measure.pruned import calibration, norm_similarity, pruning
 from lib.run.measure.text import layer_error, perplexity, segment_nll
 from lib.study import Study
 

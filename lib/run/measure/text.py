@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 
+import numpy as np
 import pandas as pd
 
 from lib.analysis.perplexity import totals
@@ -11,6 +12,7 @@ from lib.run.measure.rows import COMMON, labelled, read, texts
 from lib.run.store import Visit
 from lib.study import Study
 
+RATIOS = ("signal", "error", "snr_db")  # kept in float32, which they are good to
 SEGMENTS = 50  # that errors of layers are pooled over; they vary far less from segment to segment than losses do
 
 
@@ -43,8 +45,8 @@ def perplexity(study: Study, fresh: bool = False) -> pd.DataFrame:
 
 def layer_error(study: Study, fresh: bool = False) -> pd.DataFrame:
     """One row a layer, module and kind (local, propagated) of a pruned model on the evaluation text of a language:
-    signal, noise, error, snr_db, tokens (see lib.analysis.snr). Text: the first SEGMENTS of the first evaluation
-    corpus, whose tokens are pooled."""
+    signal, error (noise over signal), snr_db, tokens (see lib.analysis.snr). Text: the first SEGMENTS of the first
+    evaluation corpus, whose tokens are pooled."""
     cells = texts(study, study.evaluation_corpora[:1], min(study.segments, SEGMENTS))
     visits = [states.visit(study, v, {"layer_error": cells})
               for v in study.variants("layer_error") if v.method != "dense"]
@@ -61,7 +63,7 @@ def layer_error(study: Study, fresh: bool = False) -> pd.DataFrame:
                     for _, ids, real in likelihood.padded(model, tokenizer, data["id"], data["text"]):
                         model.base_model(input_ids=ids, attention_mask=real, use_cache=False)
                 rows = [{"corpus": text["corpus"], "language": text["language"]} | row for row in errors.rows()]
-                frames.append(labelled(cell, visit.variant, tokenizer, digest, rows))
-        yield "layer_error", pd.concat(frames, ignore_index=True)
+                frames.append(labelled(cell, visit.variant, tokenizer, digest, rows).drop(columns="noise"))
+        yield "layer_error", pd.concat(frames, ignore_index=True).astype(dict.fromkeys(RATIOS, np.float32))
 
     return store.collect(study, "signal-to-noise", visits, compute, fresh)["layer_error"]

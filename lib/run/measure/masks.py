@@ -1,0 +1,142 @@
+"""The masks of pruned models, compared with each other and mixed: notebook 07."""
+
+from collections.abc import Iterator
+from dataclasses import asdict, replace
+
+import numpy as np
+import pandas as pd
+
+from lib.run import states, store
+from lib.run.measure.rows import labelled, read, texts
+from lib.run.store import Visit
+from lib.study import Study, Variant
+
+SHARES = (0.25, 0.5, 0.75)  # of the weights in which two masks differ; 0 and 1 are the masks themselves
+
+
+def mask_overlap(study: Study, fresh: bool = False) -> pd.DataFrame:
+    """One row a pair of masks and matrix: weights, jaccard, chance (lib.analysis.masks.overlap). Pairs are those of one
+    method, and those of two methods that pruned by the same text or by none."""
+    visits = []
+    for model in study.models:
+        grid = _grid(study, model)
+        if len(grid) > 1:
+            cell = {"masks": [store.key("pruning", states.inputs(study, v)) for v in grid]}
+            visits.append(states.visit(study, states.draw(grid[-1]), {"mask_overlap": [cell]}))
+
+    def compute(visit: Visit, missing: dict) -> Iterator[tuple[str, pd.DataFrame]]:
+        from lib.analysis import masks
+        from lib.pruning.blocks import named_linears, weight_matrix
+
+        grid = {(v.method, v.calibration, v.seed): v for v in _grid(study, visit.variant.model)}
+        for variant in grid.values():
+            states.pruned(study, variant)
+        model, tokenizer = states.loaded(visit.variant.model, visit.variant.dtype)
+        files = {key: masks.read(states.mask_file(study, v)) for key, v in grid.items()}
+        nonzero = {name: weight_matrix(linear).numpy() != 0 for name, linear in named_linears(model).items()}
+        rows = [asdict(grid[row["method"], row["calibration"], row["seed"]]) | {
+            key: row[key] for key in ("other_method", "other_calibration", "other_seed", "layer", "module", "weights",
+                                      "jaccard", "chance")}
+                for row in masks.overlap(files, masks.pack(nonzero, "row")) if _kindred(row)]
+        (cell,) = missing["mask_overlap"]
+        frame = labelled(cell, visit.variant, tokenizer, "", rows)
+        yield "mask_overlap", frame.astype({"jaccard": np.float32, "chance": np.float32})
+
+    return store.collect(study, "masks", visits, compute, fresh)["mask_overlap"] if visits else pd.DataFrame()
+
+
+def mask_pairs(study: Study, fresh: bool = False) -> dict[str, pd.DataFrame]:
+    """Two tables on Wanda's masks of each language beside those of English (`other_calibration`), first seed:
+    `mask_changes`, where they differ (lib.analysis.mask_pairs.changes, pooled by projection), and `mask_swap`, nll of
+    evaluation segments while a `share` of the differing weights goes over from one mask to the other, in both
+    languages; and, as the ceiling, to the mask of another draw of the same language (`other_seed`)."""
+    visits = [states.visit(study, v, {"mask_changes": [{"other": "en"}], "mask_swap": _swaps(study, v)})
+              for model in study.models for v in _grid(study, model) if _has_pair(study, v)]
+
+    def compute(visit: Visit, missing: dict) -> Iterator[tuple[str, pd.DataFrame]]:
+        pruned, digest = states.pruned(study, visit.variant)
+        model, tokenizer = states.loaded(visit.variant.model, visit.variant.dtype)
+        for cell, extra in missing["mask_changes"].items():
+            other = states.pruned(study, replace(visit.variant, calibration=extra["other"]))[0]
+            rows = [{"other_calibration": extra["other"]} | row for row in _changes(model, pruned, other)]
+            yield "mask_changes", labelled(cell, visit.variant, tokenizer, digest, rows)
+        if missing["mask_swap"]:
+            yield "mask_swap", _swapped(study, visit.variant, pruned, missing["mask_swap"])
+
+    if not visits:
+        return {"mask_changes": pd.DataFrame(), "mask_swap": pd.DataFrame()}
+    return store.collect(study, "mask pairs", visits, compute, fresh)
+
+
+def _grid(study: Study, model: str) -> list[Variant]:
+    """The variants of a model whose masks are compared: pruned, at the study's own sparsity and pattern."""
+    return [v for v in study.variants("masks") if v.model == model and v.method != "dense"
+            and (v.sparsity, v.pattern) == (study.sparsity, study.pattern)]
+
+
+def _kindred(row: dict) -> bool:
+    draws = {(row["calibration"], row["seed"]), (row["other_calibration"], row["other_seed"])}
+    return row["method"] == row["other_method"] or len(draws) == 1 or ("none", -1) in draws
+
+
+def _has_pair(study: Study, variant: Variant) -> bool:
+    """Wanda's rows keep equally many in each mask, so that a swap leaves the sparsity as it is."""
+    english = replace(variant, calibration="en")
+    return (variant.method, variant.group) == ("wanda", "row") and variant.calibration != "en" and bool(
+        variant.n_samples) and variant.seed == study.seeds[0] and english in _grid(study, variant.model)
+
+
+def _swaps(study: Study, variant: Variant) -> list[dict]:
+    """Cells of mask_swap: to English at all shares, read in both languages; to another draw at the middle share."""
+    ours = [text for text in texts(study, study.evaluation_corpora[:1], study.segments)
+            if text["language"] in (variant.calibration, "en")]
+    cells = [text | {"other_calibration": "en", "other_seed": variant.seed, "share": share}
+             for text in ours for share in SHARES]
+    again = replace(variant, seed=study.seeds[-1])
+    if again != variant and again in _grid(study, variant.model):
+        cells += [text | {"other_calibration": variant.calibration, "other_seed": again.seed, "share": SHARES[1]}
+                  for text in ours if text["language"] == variant.calibration]
+    return cells
+
+
+def _changes(model, pruned, other) -> list[dict]:
+    """Rows of lib.analysis.mask_pairs.changes, summed over the matrices of each projection."""
+    from lib.analysis.mask_pairs import changes
+    from lib.analysis.masks import place
+    from lib.pruning.blocks import weight_matrix
+
+    rows = []
+    for layer, kept in pruned.masks.items():
+        W = weight_matrix(model.get_submodule(layer)).numpy()
+        rows += [{"module": place(layer)[1]} | row for row in changes(kept.numpy(), other.masks[layer].numpy(), W)]
+    frame = pd.DataFrame(rows)
+    for column in ("share", "even"):
+        frame[column] = frame[column].fillna(0) * frame["changed"]
+    table = frame.groupby(["module", "by", "part"], sort=False)[["share", "even", "changed", "weights"]].sum()
+    return (table.assign(share=table["share"] / table["changed"], even=table["even"] / table["changed"])
+            .reset_index().to_dict("records"))
+
+
+def _swapped(study: Study, variant: Variant, pruned, cells: dict[str, dict]) -> pd.DataFrame:
+    """Segments scored by the model under mixtures of two masks."""
+    import torch
+
+    from lib.analysis import likelihood
+    from lib.analysis.mask_pairs import swap_all
+    from lib.pruning.driver import applied
+
+    model, tokenizer = states.loaded(variant.model, variant.dtype)
+    own, head, frames = {name: mask.numpy() for name, mask in pruned.masks.items()}, likelihood.Head(model), []
+    settings = dict.fromkeys((c["other_calibration"], c["other_seed"], c["share"]) for c in cells.values())
+    for calibration, seed, share in settings:
+        other = states.pruned(study, replace(variant, calibration=calibration, seed=seed))[0]
+        mixed = swap_all(own, {name: mask.numpy() for name, mask in other.masks.items()}, share)
+        with applied(model, replace(pruned, masks={name: torch.from_numpy(mask) for name, mask in mixed.items()})):
+            for cell, c in cells.items():
+                if (c["other_calibration"], c["other_seed"], c["share"]) == (calibration, seed, share):
+                    data, digest = read(c)
+                    scores = likelihood.segment_nll(model, tokenizer, data["id"], data["text"], head=head)
+                    rows = [{k: c[k] for k in ("other_calibration", "other_seed", "share", "corpus", "language")} | row
+                            for row in scores.to_dict("records")]
+                    frames.append(labelled(cell, variant, tokenizer, digest, rows))
+    return pd.concat(frames, ignore_index=True)
