@@ -6,6 +6,7 @@ which it differs from its study, lists parted by "/":
     "wanda"    "magnitude:matrix"    "sparsegpt pattern=2:4 seeds=0 tables=pruning/perplexity"
 """
 
+from collections.abc import Collection
 from dataclasses import dataclass, fields
 
 from lib.errors import InputError
@@ -62,6 +63,23 @@ def parse(spec: str, usual: dict) -> Arm:
         if table not in TABLES:
             raise InputError(f"method {spec!r} is to be measured for {table!r}; allowed: {', '.join(TABLES)}")
     return arm
+
+
+def narrowed(spec: str, languages: Collection[str], models: Collection[str]) -> str | None:
+    """The arm `spec` for a study of these `languages` and `models`: without those of its own calibrations and models
+    that the study does not have. An arm without any of its calibrations takes the study's; one without any of its
+    models is none (None). So a profile's arms follow when its languages or models are overridden."""
+    words = []
+    for word in spec.split():
+        key, _, value = word.partition("=")
+        if key in ("calibrations", "models"):
+            known = models if key == "models" else {*languages, "all"}
+            kept = [v for v in value.split("/") if (v in known if key == "models" else set(v.split("+")) <= known)]
+            if not kept and key == "models":
+                return None
+            word = f"{key}={'/'.join(kept)}" if kept else ""
+        words.append(word)
+    return " ".join(filter(None, words))
 
 
 def typed(key: str, kind, value, separator: str = ","):

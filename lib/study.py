@@ -9,7 +9,7 @@ import tomllib
 from dataclasses import asdict, dataclass, fields
 
 from lib import checks
-from lib.arms import Arm, parse, typed
+from lib.arms import Arm, narrowed, parse, typed
 from lib.errors import InputError
 from lib.inputs import corpora, released, tasks
 from lib.paths import ROOT
@@ -82,6 +82,9 @@ class Study:
                 raise InputError(f"{key!r} is no setting of a study; allowed: {', '.join(known)}")
         values = tomllib.loads(path.read_text()) | overrides
         study = cls(profile=profile, **{k: typed(k, known[k], v) for k, v in values.items()})
+        for key, fit in _FITS.items():
+            if key not in overrides:
+                object.__setattr__(study, key, fit(study))
         plain = cls(profile=profile, **{k: typed(k, known[k], v) for k, v in tomllib.loads(path.read_text()).items()})
         name = profile if study == plain else f"{profile}-{study.digest()[:8]}"
         object.__setattr__(study, "label", name)
@@ -160,3 +163,14 @@ class Study:
 def profiles() -> list[str]:
     """Names of the profiles there are."""
     return sorted(path.stem for path in PROFILES.glob("*.toml"))
+
+
+# What a profile names beside its languages and models, without what these, when they are overridden, do not have.
+_FITS = {
+    "methods": lambda s: tuple(spec for spec in (
+        narrowed(spec, {*s.languages, *s.calibration_languages()}, s.models) for spec in s.methods) if spec),
+    "tasks": lambda s: tuple(task for task in s.tasks if set(s.languages) & set(
+        tasks.coverage(task.partition("=")[0], s.task_text(task.partition("=")[0]) or s.evaluation_corpora))),
+    "parallel_corpora": lambda s: tuple(c for c in s.parallel_corpora
+                                        if set(s.languages) <= set(corpora.languages(c, "parallel"))),
+}

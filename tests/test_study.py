@@ -2,7 +2,7 @@ from collections import Counter
 
 import pytest
 
-from lib.arms import TABLES
+from lib.arms import TABLES, narrowed
 from lib.errors import InputError
 from lib.study import Study, profiles
 
@@ -76,6 +76,21 @@ def test_an_arm_is_measured_only_for_its_tables_and_models():
     both, one = study.variants("pruning"), study.variants("perplexity")
     assert {v.model for v in both if v.method == "sparsegpt"} == {"tiny-llama"}
     assert set(one) == {v for v in both if v.method != "sparsegpt"}
+
+
+def test_a_profiles_arms_follow_its_languages_and_models():
+    study = Study.load("default", languages="de,sw")
+    assert {v.calibration for v in study.variants("perplexity")} == {"none", "de", "sw"}
+    assert ("ria", ("de", "sw")) in [(arm.method, arm.calibrations) for arm in study.arms()], "in English by itself"
+    assert ("sparsegpt", ("de", "sw")) in [(arm.method, arm.calibrations) for arm in study.arms()]
+    assert Study.load("default").label == "default", "nothing was left out"
+    french = Study.load("default", languages="fr")
+    assert all(arm.calibrations == ("fr",) for arm in french.arms())
+    assert french.task_items().keys() == {"completion"} and french.parallel_corpora == ("chromium", "udhr")
+    assert narrowed("wanda models=a/b seeds=0", ("de",), ("b", "c")) == "wanda models=b seeds=0"
+    assert narrowed("wanda models=a", ("de",), ("c",)) is None
+    with pytest.raises(InputError, match="'xx' has no calibration text"):
+        Study.load("quick", methods="wanda calibrations=xx")
 
 
 def test_methods_that_share_a_draw_of_text_stand_together():

@@ -54,7 +54,9 @@ def test_pruned_models_are_asked_where_the_dense_one_knows():
     items = measure.task_items(study)
     dense, pruned = items[items["method"] == "dense"], items[items["method"] != "dense"]
     assert len(dense) == 3 * (6 + 4)
-    assert set(zip(pruned["task"], pruned["language"], strict=True)) == answers._above_chance(dense)["tiny-llama"]
+    asked = set(zip(pruned["task"], pruned["language"], strict=True))
+    known = answers._above_chance(dense)["tiny-llama"]
+    assert asked == (known or set(zip(dense["task"], dense["language"], strict=True)))
 
 
 def test_above_chance_is_told_by_a_binomial_test():

@@ -16,14 +16,15 @@ from lib.study import Study, Variant
 def task_items(study: Study, fresh: bool = False) -> pd.DataFrame:
     """One row an item of a task, language and variant: kind, item, correct, correct_norm, answer, loglikelihood (see
     lib.analysis.tasks.evaluate). With `only_above_chance`, pruned models are asked where the dense one knows better
-    than to guess; elsewhere there are no rows of theirs."""
+    than to guess; elsewhere there are no rows of theirs. A dense model that guesses everywhere is no guide: then
+    pruned ones are asked everywhere."""
     places = {(task, language): {"task": task, "language": language, "items": count, "made": _made(study, task)}
               for task, count in study.task_items().items() for language in study.languages
               if language in tasks.coverage(task, study.task_text(task))}
     grid = study.variants("downstream")
     dense = _answers(study, {v: list(places.values()) for v in grid if v.method == "dense"}, fresh)
     known = _above_chance(dense) if study.only_above_chance else {v.model: set(places) for v in grid}
-    asked = {v: [cell for place, cell in places.items() if place in known[v.model]] for v in grid}
+    asked = {v: [cell for place, cell in places.items() if place in (known[v.model] or places)] for v in grid}
     pruned = _answers(study, {v: cells for v, cells in asked.items() if cells and v.method != "dense"}, fresh)
     return pd.concat([frame for frame in (dense, pruned) if len(frame)], ignore_index=True)
 
