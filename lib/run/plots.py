@@ -112,6 +112,8 @@ def intervals(frame: pd.DataFrame, study: Study, value: str, row: str, mark: str
                                sharey=True, squeeze=False, layout="constrained")
     for axes, model in zip(panels.flat, study.models, strict=True):
         axes.axvline(reference, color="0.5", linewidth=0.8)
+        if model not in set(frame["model"]):
+            axes.text(0.5, 0.5, "not measured", transform=axes.transAxes, ha="center", backgroundcolor="white")
         for k, name in enumerate(marks):
             part = frame[(frame["model"] == model) & (frame[mark] == name)].set_index(row).reindex(rows)
             _mark(axes, part, value, np.arange(len(rows)), k, len(marks), name)

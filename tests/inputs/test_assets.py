@@ -6,10 +6,11 @@ import json
 import os
 import shutil
 import signal
+import socket
 import subprocess
 import sys
-import time
 import zipfile
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -80,13 +81,6 @@ def start():
             f"assets.CACHE = Path({str(assets.CACHE)!r}); sys.exit(assets.main(['whole']))")
     return subprocess.Popen([sys.executable, "-c", code], cwd=ROOT, stderr=subprocess.PIPE, text=True,
                             stdout=subprocess.DEVNULL, start_new_session=True)
-
-
-def wait_for(pattern):
-    deadline = time.monotonic() + 60
-    while not list(assets.CACHE.glob(pattern)):
-        assert time.monotonic() < deadline
-        time.sleep(0.005)
 
 
 def test_parts_are_fetched_joined_and_sealed(shop, capsys):
@@ -184,19 +178,30 @@ def test_a_member_that_is_not_there_is_named(shop, tmp_path):
         registries.extract(shop / "alpha-1.0-py3-none-any.whl", ["*.part07"], tmp_path)
 
 
+@contextmanager
+def fetching():
+    """The process that fetches, in the middle of a download from an index that never answers."""
+    with socket.create_server(("127.0.0.1", 0)) as silent, pytest.MonkeyPatch.context() as patch:
+        patch.delenv("PIP_NO_INDEX")
+        patch.delenv("PIP_FIND_LINKS")
+        patch.setenv("PIP_INDEX_URL", f"http://127.0.0.1:{silent.getsockname()[1]}/simple")
+        process = start()
+        silent.settimeout(60)
+        with silent.accept()[0]:
+            yield process
+
+
 def test_an_interrupt_is_an_error_and_keeps_nothing(shop):
-    process = start()
-    wait_for("assets/.part-whole-*")
-    process.send_signal(signal.SIGINT)
-    assert "error: interrupted" in process.communicate(timeout=60)[1]
+    with fetching() as process:
+        process.send_signal(signal.SIGINT)
+        assert "error: interrupted" in process.communicate(timeout=60)[1]
     assert process.returncode == 1 and leftovers() == []
 
 
 def test_what_a_killed_process_left_is_not_trusted_and_is_swept(shop):
-    process = start()
-    wait_for("assets/.part-whole-*")
-    os.killpg(process.pid, signal.SIGKILL)
-    process.communicate(timeout=60)
+    with fetching() as process:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.communicate(timeout=60)
     assert [n[:12] for n in leftovers()] == [".part-whole-"] and not assets.is_complete("whole")
     assets.fetch("whole")
     assert leftovers() == ["whole"]
