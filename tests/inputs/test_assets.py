@@ -79,8 +79,10 @@ def start():
     code = (f"import sys; from pathlib import Path; from lib.inputs import assets; "
             f"assets.DATA = Path({str(assets.DATA)!r}); "
             f"assets.CACHE = Path({str(assets.CACHE)!r}); sys.exit(assets.main(['whole']))")
+    # A shell's background job ignores interrupts, and would hand that down when the tests run in one.
     return subprocess.Popen([sys.executable, "-c", code], cwd=ROOT, stderr=subprocess.PIPE, text=True,
-                            stdout=subprocess.DEVNULL, start_new_session=True)
+                            stdout=subprocess.DEVNULL, start_new_session=True,
+                            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL))
 
 
 def test_parts_are_fetched_joined_and_sealed(shop, capsys):
