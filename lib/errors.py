@@ -1,4 +1,8 @@
-"""The two errors that are addressed to a person: what was given, what is allowed, what to do."""
+"""The two errors that are addressed to a person (what was given, what is allowed, what to do), and how a command line
+says them."""
+
+import sys
+from collections.abc import Callable
 
 
 class InputError(ValueError):
@@ -7,3 +11,18 @@ class InputError(ValueError):
 
 class AssetError(RuntimeError):
     """A pinned download could not be had or is not what its pin says."""
+
+
+def exit_code(work: Callable[[], int], interrupted: str, *failures: type[Exception]) -> int:
+    """What `work` returns; 2 after an InputError, which is said, 1 after an AssetError, an OSError or one of
+    `failures`, and 1 after an interrupt, where `interrupted` says what became of the work."""
+    try:
+        return work()
+    except InputError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    except (AssetError, OSError, *failures) as error:
+        print(f"error: {error}", file=sys.stderr)
+    except KeyboardInterrupt:
+        print(f"interrupted; {interrupted}", file=sys.stderr)
+    return 1

@@ -15,7 +15,7 @@ import tempfile
 from pathlib import Path
 
 from lib.arms import TABLES
-from lib.errors import AssetError, InputError
+from lib.errors import InputError, exit_code
 from lib.reproduce import parse_settings
 from lib.study import Study, Variant
 
@@ -24,17 +24,7 @@ LISTED = 12  # variants named in a message
 
 def main(words: list[str] | None = None) -> int:
     """Run the command line and return its exit code."""
-    try:
-        return run(_parser().parse_args(words))
-    except InputError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
-    except (AssetError, OSError) as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 1
-    except KeyboardInterrupt:
-        print("interrupted; nothing was written", file=sys.stderr)
-        return 1
+    return exit_code(lambda: run(_parser().parse_args(words)), "nothing was written")
 
 
 def _parser() -> argparse.ArgumentParser:

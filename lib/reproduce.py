@@ -11,7 +11,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from lib.errors import AssetError, InputError
+from lib.errors import InputError, exit_code
 from lib.inputs import assets, tasks
 from lib.paths import CACHE, FIGURES, RESULTS, ROOT
 from lib.run import notebooks, progress
@@ -24,18 +24,8 @@ ALLOCATOR = {"MALLOC_MMAP_MAX_": "0", "MALLOC_TRIM_THRESHOLD_": "2000000000", "M
 
 def main(words: list[str] | None = None) -> int:
     """Run the command line and return its exit code."""
-    try:
-        arguments = _parser().parse_args(words)
-        return run(arguments)
-    except InputError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
-    except (AssetError, notebooks.NotebookError, OSError) as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 1
-    except KeyboardInterrupt:
-        print("interrupted; what was computed is kept, and the same command goes on from there", file=sys.stderr)
-        return 1
+    return exit_code(lambda: run(_parser().parse_args(words)),
+                     "what was computed is kept, and the same command goes on from there", notebooks.NotebookError)
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -6,7 +6,7 @@ Nothing here imports torch, so that a notebook that only draws stays light.
 import hashlib
 import json
 import tomllib
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 
 from lib import checks
 from lib.arms import Arm, narrowed, parse, typed
@@ -82,9 +82,7 @@ class Study:
                 raise InputError(f"{key!r} is no setting of a study; allowed: {', '.join(known)}")
         values = tomllib.loads(path.read_text()) | overrides
         study = cls(profile=profile, **{k: typed(k, known[k], v) for k, v in values.items()})
-        for key, fit in _FITS.items():
-            if key not in overrides:
-                object.__setattr__(study, key, fit(study))
+        study = replace(study, **{key: fit(study) for key, fit in _FITS.items() if key not in overrides})
         plain = cls(profile=profile, **{k: typed(k, known[k], v) for k, v in tomllib.loads(path.read_text()).items()})
         name = profile if study == plain else f"{profile}-{study.digest()[:8]}"
         object.__setattr__(study, "label", name)
@@ -122,6 +120,14 @@ class Study:
         """The evaluation corpora that a task is made from; none where it brings its own text."""
         needed = set(tasks.TASKS[task].splits) if task in tasks.TASKS else set()
         return tuple(c for c in self.evaluation_corpora if needed & set(corpora.splits(c)))
+
+    def task_languages(self, task: str) -> tuple[str, ...]:
+        """The study's languages that a task has; none where no evaluation corpus has the text it is made from."""
+        text = self.task_text(task)
+        if task in tasks.TASKS and tasks.TASKS[task].splits and not text:
+            return ()
+        there = tasks.coverage(task, text)
+        return tuple(language for language in self.languages if language in there)
 
     def variants(self, table: str) -> list[Variant]:
         """The grid of what is measured for `table`, model by model: dense, methods without text, then draw by
@@ -165,12 +171,18 @@ def profiles() -> list[str]:
     return sorted(path.stem for path in PROFILES.glob("*.toml"))
 
 
-# What a profile names beside its languages and models, without what these, when they are overridden, do not have.
-_FITS = {
-    "methods": lambda s: tuple(spec for spec in (
-        narrowed(spec, {*s.languages, *s.calibration_languages()}, s.models) for spec in s.methods) if spec),
-    "tasks": lambda s: tuple(task for task in s.tasks if set(s.languages) & set(
-        tasks.coverage(task.partition("=")[0], s.task_text(task.partition("=")[0]) or s.evaluation_corpora))),
-    "parallel_corpora": lambda s: tuple(c for c in s.parallel_corpora
-                                        if set(s.languages) <= set(corpora.languages(c, "parallel"))),
-}
+def _arms(study: Study) -> tuple[str, ...]:
+    known = {*study.languages, *study.calibration_languages()}
+    return tuple(filter(None, (narrowed(spec, known, study.models) for spec in study.methods)))
+
+
+def _tasks(study: Study) -> tuple[str, ...]:
+    return tuple(task for task in study.tasks if study.task_languages(task.partition("=")[0]))
+
+
+def _parallel(study: Study) -> tuple[str, ...]:
+    return tuple(c for c in study.parallel_corpora if set(study.languages) <= set(corpora.languages(c, "parallel")))
+
+
+# What a profile names beside its languages, models and corpora: without what these, when they are overridden, lack.
+_FITS = {"methods": _arms, "tasks": _tasks, "parallel_corpora": _parallel}

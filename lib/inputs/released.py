@@ -17,8 +17,8 @@ from pathlib import Path
 from lib.errors import InputError
 from lib.inputs import hub_models, models
 from lib.paths import ROOT
+from lib.pruning.methods import METHODS
 
-METHODS = ("magnitude", "wanda", "ria", "sparsegpt")
 ORIGINALS = {  # the scheme's model names -> hub ids of the dense models
     "llama3-8b-instruct": "meta-llama/Meta-Llama-3-8B-Instruct",
     "llama3-70b-instruct": "meta-llama/Meta-Llama-3-70B-Instruct",

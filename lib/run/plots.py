@@ -92,7 +92,8 @@ def forest(frame: pd.DataFrame, study: Study, rival: str = "the best other") -> 
         axes.axvline(0, color="0.5", linewidth=0.8)
         for k, name in enumerate(names):
             cells = part[part["arm"] == name].set_index("language").reindex(languages)
-            _mark(axes, cells, "difference", np.arange(len(languages)), k, len(names), name)
+            at = np.arange(len(languages)) + 0.7 / len(names) * (k - (len(names) - 1) / 2)
+            _mark(axes, cells, "difference", at, k, name)
         last = i == len(study.models) - 1
         axes.set(title=f"{study.models[i]}, {study.evaluation_corpora[j]}", yticks=range(len(languages)),
                  yticklabels=languages, ylabel="evaluation language" if j == 0 else "",
@@ -103,24 +104,32 @@ def forest(frame: pd.DataFrame, study: Study, rival: str = "the best other") -> 
 
 
 def intervals(frame: pd.DataFrame, study: Study, value: str, row: str, mark: str, label: str, rows: Sequence[str],
-              marks: Sequence[str], reference: float, log: bool = False) -> plt.Figure:
+              marks: Sequence[str], reference: float, log: bool = False, title: str = "") -> plt.Figure:
     """`value` with bars from `low` to `high`: `rows` of the column `row` from above, one of `marks` for each of the
-    column `mark`, a panel a model; a line at `reference`. `label`: of the value's axis."""
+    column `mark`, a panel a model; a line at `reference`. `label`: of the value's axis; `title`: of the marks."""
     marks = [name for name in marks if name in set(frame[mark])]
     rows = [name for name in rows if name in set(frame[row])]
+    here = {name: [m for m in marks if m in set(frame.loc[frame[row] == name, mark])] for name in rows}
     fig, panels = plt.subplots(1, len(study.models), figsize=(WIDTH, 1.3 + len(rows) * (0.16 + 0.07 * len(marks))),
                                sharey=True, squeeze=False, layout="constrained")
     for axes, model in zip(panels.flat, study.models, strict=True):
+        axes.set_title(model)
+        part = frame[frame["model"] == model]
+        if part.empty:
+            axes.text(0.5, 0.5, "nothing to compare", transform=axes.transAxes, ha="center")
+            axes.set_axis_off()
+            continue
         axes.axvline(reference, color="0.5", linewidth=0.8)
-        if model not in set(frame["model"]):
-            axes.text(0.5, 0.5, "not measured", transform=axes.transAxes, ha="center", backgroundcolor="white")
         for k, name in enumerate(marks):
-            part = frame[(frame["model"] == model) & (frame[mark] == name)].set_index(row).reindex(rows)
-            _mark(axes, part, value, np.arange(len(rows)), k, len(marks), name)
-        axes.set(title=model, xscale="log" if log else "linear", xlabel=label)
+            # A row's marks stand around its tick, however few of them it has.
+            at = [y + 0.7 / len(marks) * (m.index(name) - (len(m) - 1) / 2) if name in m else np.nan
+                  for y, m in enumerate(here.values())]
+            _mark(axes, part[part[mark] == name].set_index(row).reindex(rows), value, np.array(at), k, name)
+        axes.set(xscale="log" if log else "linear", xlabel=label)
         axes.set_yticks(range(len(rows)), rows)
+        handles = axes.get_legend_handles_labels()
     panels[0, 0].set_ylim(len(rows) - 0.5, -0.5)
-    fig.legend(*axes.get_legend_handles_labels(), loc="outside upper center", ncols=min(len(marks), 4))
+    fig.legend(*handles, loc="outside upper center", ncols=min(len(marks), 4), title=title or None)
     return fig
 
 
@@ -162,8 +171,8 @@ def _squares(frame: pd.DataFrame, study: Study, value: str, row: str, **colours)
     return fig, panels
 
 
-def _mark(axes: plt.Axes, cells: pd.DataFrame, value: str, places: np.ndarray, k: int, marks: int, label: str) -> None:
-    """The k-th of several marks at each place on the y axis, with bars from `low` to `high`."""
+def _mark(axes: plt.Axes, cells: pd.DataFrame, value: str, at: np.ndarray, k: int, label: str) -> None:
+    """The k-th kind of mark at these places on the y axis, with bars from `low` to `high`."""
     bars = np.abs(cells[["low", "high"]].to_numpy() - cells[[value]].to_numpy()).T
-    axes.errorbar(cells[value], places + 0.7 / marks * (k - (marks - 1) / 2), xerr=bars, fmt=MARKS[k % len(MARKS)],
-                  color=sns.color_palette()[k], markersize=3.5, linewidth=1, label=label)
+    axes.errorbar(cells[value], at, xerr=bars, fmt=MARKS[k % len(MARKS)], color=sns.color_palette()[k], markersize=3.5,
+                  linewidth=1, label=label)

@@ -6,7 +6,7 @@ import math
 import numpy as np
 import pytest
 import torch
-from transformers import AutoConfig, AutoModelForCausalLM
+from shapes import make
 
 from lib.analysis.firing import counting, firing, pruned_shares, silenced
 from lib.analysis.likelihood import Head, segment_nll
@@ -18,20 +18,6 @@ from lib.pruning.blocks import find_blocks, weight_matrix
 from lib.pruning.driver import applied, prune
 
 WINDOWS = torch.randint(0, 256, (5, 32), generator=torch.Generator().manual_seed(0))
-SMALL = {"vocab_size": 258, "hidden_size": 32, "num_attention_heads": 4, "num_hidden_layers": 3,
-         "intermediate_size": 64, "max_position_embeddings": 64}
-OTHERS = {
-    "gpt2": {"vocab_size": 258, "n_embd": 32, "n_layer": 3, "n_head": 4, "n_positions": 64},
-    "opt": SMALL | {"ffn_dim": 64, "word_embed_proj_dim": 32},
-    "falcon": {"vocab_size": 258, "hidden_size": 32, "num_hidden_layers": 3, "num_attention_heads": 4},
-    "gemma2": SMALL | {"num_key_value_heads": 2, "head_dim": 8, "sliding_window": 8},
-    "olmo2": SMALL | {"num_key_value_heads": 2},
-    "phi": SMALL,
-    "phi3": SMALL | {"num_key_value_heads": 2},
-    "mixtral": SMALL | {"num_key_value_heads": 2, "num_local_experts": 4},
-    "qwen2_moe": SMALL | {"num_key_value_heads": 2, "num_experts": 4, "moe_intermediate_size": 16,
-                          "shared_expert_intermediate_size": 48},
-}
 # (what goes through the activation function, down) and its formula, by hand.
 PARTS = {
     "tiny-llama": ("mlp.gate_proj", "mlp.down_proj"), "tiny-gemma3": ("mlp.gate_proj", "mlp.down_proj"),
@@ -41,17 +27,6 @@ PARTS = {
     "tiny-gpt-neox": ("mlp.dense_h_to_4h", "mlp.dense_4h_to_h"), "gpt2": ("mlp.c_fc", "mlp.c_proj"),
     "opt": ("fc1", "fc2"), "phi": ("mlp.fc1", "mlp.fc2"),
 }
-
-
-def make(name: str):
-    if name in tiny.RECIPES:
-        return models.load(name)[0]
-    with torch.random.fork_rng():
-        torch.manual_seed(0)
-        model = AutoModelForCausalLM.from_config(AutoConfig.for_model(name, **OTHERS[name], pad_token_id=None))
-        for parameter in model.parameters():
-            parameter.data.mul_(5).add_(0.1 * torch.randn(parameter.shape))
-    return model.requires_grad_(False).eval()
 
 
 @torch.no_grad()

@@ -7,7 +7,7 @@ from math import log10
 import pytest
 import torch
 from scipy.linalg import hadamard
-from transformers import AutoConfig, AutoModelForCausalLM
+from shapes import make
 
 from lib.analysis.likelihood import Head, segment_nll
 from lib.analysis.snr import Dense, layer_error, measuring
@@ -18,26 +18,6 @@ from lib.pruning.driver import applied, prune
 
 WINDOWS = torch.randint(0, 256, (5, 32), generator=torch.Generator().manual_seed(0))
 BATCHES = WINDOWS.split([1, 3, 1])
-SMALL = {"vocab_size": 258, "hidden_size": 32, "num_attention_heads": 4, "num_hidden_layers": 3,
-         "intermediate_size": 64, "max_position_embeddings": 64}
-OTHERS = {
-    "gpt2": {"vocab_size": 258, "n_embd": 32, "n_layer": 3, "n_head": 4, "n_positions": 64},
-    "opt": SMALL | {"ffn_dim": 64, "word_embed_proj_dim": 32},
-    "mixtral": SMALL | {"num_key_value_heads": 2, "num_local_experts": 4},
-}
-
-
-def make(name: str):
-    if name in tiny.RECIPES:
-        return models.load(name)[0]
-    with torch.random.fork_rng():
-        torch.manual_seed(0)
-        model = AutoModelForCausalLM.from_config(AutoConfig.for_model(name, **OTHERS[name], pad_token_id=None))
-        for parameter in model.parameters():  # biases and norms too, which start as constants
-            parameter.data.mul_(5).add_(0.1 * torch.randn(parameter.shape))
-    return model.requires_grad_(False).eval()
-
-
 @torch.no_grad()
 def observe(model, windows) -> tuple[dict, dict, list]:
     """(inputs of linears, outputs of blocks, final states) in float64, one window at a time."""

@@ -78,8 +78,9 @@ def test_recipes_are_not_degenerate(name):
     assert float(logits.std(dim=1).mean()) > 0.2  # unlike tokens, unlike predictions
     half = models.load(name, "bfloat16")[0]
     assert half.dtype == torch.bfloat16
+    off = (half(IDS).logits.float() - logits).abs()
     # Of a mixture's tokens a few are sent to other experts when the router's scores are rounded.
-    assert float((half(IDS).logits.float() - logits).abs().flatten().quantile(0.9)) < 0.3
+    assert float(off.flatten().quantile(0.9) if name == "tiny-mixtral" else off.max()) < 0.3
 
 
 def test_gemma_alternates_within_any_test_sequence():

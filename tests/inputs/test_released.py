@@ -10,7 +10,6 @@ from lib.errors import InputError
 from lib.inputs import models, released
 from lib.inputs.released import Release, parse
 from lib.paths import ROOT
-from lib.pruning import methods
 
 READ = {
     # as they stand in the hub organisation
@@ -58,10 +57,6 @@ def test_the_dense_model_is_named():
     assert parse("pruned-llama3-8b-instruct-wanda-0.5-2to4-mc4-de-0").original == "meta-llama/Meta-Llama-3-8B-Instruct"
     assert parse("pruned-Aya-23-8B-wanda-0.5-2to4-mc4-de-0").original == "CohereLabs/aya-23-8B"
     assert parse("pruned-tiny-llama-wanda-0.5-2to4-home-de-0").original == "tiny-llama"
-
-
-def test_the_scheme_knows_the_methods_there_are():
-    assert set(released.METHODS) == set(methods.METHODS)
 
 
 def test_pickles_are_refused(tmp_path):

@@ -5,26 +5,13 @@ import json
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
-from transformers import AutoConfig, AutoModelForCausalLM
+from shapes import make
 
 from lib.errors import InputError
-from lib.inputs import models, tiny
+from lib.inputs import tiny
 from lib.inputs.stored import INDEX, Stored
 
-SMALL = {"vocab_size": 258, "hidden_size": 32, "num_attention_heads": 4, "num_hidden_layers": 2,
-         "num_key_value_heads": 2, "intermediate_size": 64, "pad_token_id": None}
-# Files that differ from the model: experts apart, other names; learned positions and Conv1D.
-OTHERS = {"mixtral": SMALL | {"num_local_experts": 3}, "olmoe": SMALL | {"num_experts": 3, "num_experts_per_tok": 2},
-          "gpt2": {"vocab_size": 258, "n_embd": 32, "n_layer": 2, "n_head": 4, "n_positions": 64,
-                   "bos_token_id": None, "eos_token_id": None}}
-
-
-def make(name: str):
-    if name in tiny.RECIPES:
-        return models.load(name)[0]
-    with torch.random.fork_rng():
-        torch.manual_seed(0)
-        return AutoModelForCausalLM.from_config(AutoConfig.for_model(name, **OTHERS[name])).requires_grad_(False)
+OTHERS = ("mixtral", "olmoe", "gpt2")  # files differ from the model: experts apart, other names; Conv1D
 
 
 @pytest.mark.parametrize("shard", ["5GB", "60KB"])

@@ -2,40 +2,17 @@
 
 import pytest
 import torch
+from shapes import OTHERS, make
 from torch import nn
-from transformers import AutoConfig, AutoModelForCausalLM, LlamaForCausalLM, LlamaModel
+from transformers import LlamaForCausalLM, LlamaModel
 from transformers.pytorch_utils import Conv1D
 
 from lib.errors import InputError
-from lib.inputs import models, tiny
+from lib.inputs import tiny
 from lib.pruning.blocks import find_blocks, linear_layers, record_arguments, walk, weight_matrix
 
-# Shapes beyond the recipes: learned positions and Conv1D (GPT-2), a nested decoder (OPT), norms on queries.
-SMALL = {"vocab_size": 258, "hidden_size": 32, "num_attention_heads": 4, "num_hidden_layers": 3,
-         "intermediate_size": 64, "max_position_embeddings": 64}
-OTHERS = {
-    "gpt2": {"vocab_size": 258, "n_embd": 32, "n_layer": 3, "n_head": 4, "n_positions": 64},
-    "opt": SMALL | {"ffn_dim": 64, "word_embed_proj_dim": 32},
-    "qwen3": SMALL | {"num_key_value_heads": 2, "head_dim": 8},
-    "mistral": SMALL | {"num_key_value_heads": 2, "sliding_window": 8},
-    "gemma2": SMALL | {"num_key_value_heads": 2, "head_dim": 8, "sliding_window": 8},
-    "phi": SMALL,
-    "falcon": {"vocab_size": 258, "hidden_size": 32, "num_hidden_layers": 3, "num_attention_heads": 4},
-}
 TOKENS = torch.randint(0, 256, (7, 40), generator=torch.Generator().manual_seed(0))
 BATCHES = TOKENS.split(3)  # 3, 3 and a left-over of 1
-
-
-def make(name: str, dtype: str = "float32"):
-    if name in tiny.RECIPES:
-        return models.load(name, dtype)[0]
-    with torch.random.fork_rng():
-        torch.manual_seed(0)
-        config = AutoConfig.for_model(name, **OTHERS[name], pad_token_id=None)
-        model = AutoModelForCausalLM.from_config(config)
-    for parameter in model.parameters():
-        parameter.data.mul_(5)
-    return model.to(getattr(torch, dtype)).eval()
 
 
 @torch.no_grad()

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import reference
 import torch
-from test_blocks import OTHERS, make
+from shapes import OTHERS, make
 
 from lib.errors import InputError
 from lib.inputs import models, tiny

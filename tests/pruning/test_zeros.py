@@ -4,9 +4,9 @@ import warnings
 
 import pytest
 import torch
-from test_blocks import make
+from shapes import make
 from torch import nn
-from transformers import AutoConfig, AutoModelForCausalLM
+from transformers import AutoModelForCausalLM
 
 from lib.errors import InputError
 from lib.inputs import models
@@ -18,15 +18,6 @@ from lib.pruning.zeros import contradictions, masks_from_zeros, pattern_of, tota
 
 WINDOWS = torch.randint(0, 256, (6, 32), generator=torch.Generator().manual_seed(0))
 TIED = ("tiny-gemma3", "tiny-bloom", "gpt2")
-
-
-def mixtral():
-    settings = {"vocab_size": 258, "hidden_size": 32, "num_attention_heads": 4, "num_hidden_layers": 2,
-                "num_key_value_heads": 2, "intermediate_size": 64, "num_local_experts": 3}
-    with torch.random.fork_rng():
-        torch.manual_seed(0)
-        model = AutoModelForCausalLM.from_config(AutoConfig.for_model("mixtral", **settings))
-    return model.requires_grad_(False).eval()
 
 
 def linears(model) -> dict[str, nn.Module]:
@@ -55,7 +46,7 @@ def plant_zeros(model, share: float) -> None:
 @pytest.mark.parametrize("method", ["wanda", "sparsegpt"])
 @pytest.mark.parametrize("name", ["tiny-llama", "tiny-gemma3", "tiny-bloom", "gpt2", "mixtral"])
 def test_the_round_trip_gives_back_masks_weights_and_logits(name, method, tmp_path):
-    model = mixtral() if name == "mixtral" else make(name)
+    model = make(name)
     assert name not in TIED or model.get_output_embeddings().weight is model.get_input_embeddings().weight
     pruned = prune(model, WINDOWS, method, 0.5)
     with applied(model, pruned):
@@ -225,7 +216,7 @@ def test_what_does_not_belong_to_the_dense_model_is_refused(change, message):
 
 
 def test_another_number_of_experts_is_refused():
-    model = mixtral()
+    model = make("mixtral")
     stored = parameters(model)
     stored["model.layers.1.mlp.experts.down_proj"] = stored["model.layers.1.mlp.experts.down_proj"][:2]
     with pytest.raises(InputError, match=r"experts\.2\.down_proj is of shape \[0, 32, 64\]"):

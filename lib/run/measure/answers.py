@@ -19,8 +19,7 @@ def task_items(study: Study, fresh: bool = False) -> pd.DataFrame:
     than to guess; elsewhere there are no rows of theirs. A dense model that guesses everywhere is no guide: then
     pruned ones are asked everywhere."""
     places = {(task, language): {"task": task, "language": language, "items": count, "made": _made(study, task)}
-              for task, count in study.task_items().items() for language in study.languages
-              if language in tasks.coverage(task, study.task_text(task))}
+              for task, count in study.task_items().items() for language in study.task_languages(task)}
     grid = study.variants("downstream")
     dense = _answers(study, {v: list(places.values()) for v in grid if v.method == "dense"}, fresh)
     known = _above_chance(dense) if study.only_above_chance else {v.model: set(places) for v in grid}
