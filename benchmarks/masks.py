@@ -22,7 +22,8 @@ from safetensors.numpy import save_file
 from lib.analysis.masks import FORMAT, overlap, read
 from lib.paths import CACHE
 
-DRAWS = [("wanda", language, seed) for seed in (0, 42, 1234) for language in ("ar", "de", "en", "es", "ru", "sw", "zh")]
+LANGUAGES = ("ar", "de", "en", "es", "ru", "sw", "zh")
+DRAWS = [("wanda", language, "tokens", seed) for seed in (0, 42, 1234) for language in LANGUAGES]
 BLOCK = {"self_attn.q_proj": (1024, 640), "self_attn.k_proj": (256, 640), "self_attn.v_proj": (256, 640),
          "self_attn.o_proj": (640, 1024), "mlp.gate_proj": (2048, 640), "mlp.up_proj": (2048, 640),
          "mlp.down_proj": (640, 2048)}

@@ -12,7 +12,7 @@ from lib.inputs import corpora, models, tasks
 if TYPE_CHECKING:
     from lib.study import Study
 
-BUDGETS = ("tokens", "segments")
+BUDGETS = ("tokens", "segments", "rest")
 DTYPES = ("float32", "mixed", "bfloat16")  # of the forward pass; lib.run.states says what "mixed" is
 
 

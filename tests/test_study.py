@@ -2,14 +2,20 @@ from collections import Counter
 
 import pytest
 
+from lib import checks
 from lib.arms import TABLES, narrowed
 from lib.errors import InputError
+from lib.inputs import calibration
 from lib.study import Study, profiles
 
 
 @pytest.mark.parametrize("profile", profiles())
 def test_every_profile_loads(profile):
     assert Study.load(profile).label == profile
+
+
+def test_budgets_are_those_of_calibration():
+    assert checks.BUDGETS == calibration.BUDGETS  # written twice, since a study is refused before torch is there
 
 
 def test_strings_from_a_command_line_are_typed():

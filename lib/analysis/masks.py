@@ -13,6 +13,7 @@ from safetensors import safe_open
 from lib.errors import InputError
 
 FORMAT = 1  # of lib.pruning.files
+DRAW = ("method", "calibration", "budget", "seed")  # what tells apart the masks of one model, sparsity and pattern
 
 
 class Masks(NamedTuple):
@@ -61,8 +62,8 @@ def place(name: str) -> tuple[int, str]:
     return int(layer), module
 
 
-def overlap(masks: Mapping[tuple[str, str, int], Masks], nonzero: Masks | None = None) -> list[dict]:
-    """Masks by (method, calibration, seed) -> one row a pair and matrix, each pair once, in the order given.
+def overlap(masks: Mapping[tuple[str, str, str, int], Masks], nonzero: Masks | None = None) -> list[dict]:
+    """Masks by DRAW -> one row a pair and matrix, each pair once, in the order given.
 
     `jaccard` = `both` / either, of the sets of removed weights; `chance`, of masks that are independent given how
     many each removes: of `removed` and `other_removed` among n weights, removed * other_removed / n are
@@ -90,8 +91,8 @@ def overlap(masks: Mapping[tuple[str, str, int], Masks], nonzero: Masks | None =
                             np.outer(total, total) / max(n, 1))
         layer, module = place(name)
         for i, j in zip(*np.triu_indices(len(draws), 1), strict=True):
-            rows.append(dict(zip(("method", "calibration", "seed"), draws[i], strict=True))
-                        | dict(zip(("other_method", "other_calibration", "other_seed"), draws[j], strict=True))
+            rows.append(dict(zip(DRAW, draws[i], strict=True))
+                        | dict(zip((f"other_{name}" for name in DRAW), draws[j], strict=True))
                         | {"layer": layer, "module": module, "weights": n, "undetermined": int(np.prod(shape)) - n,
                            "removed": int(total[i]), "other_removed": int(total[j]), "both": int(both[i][j]),
                            "expected": float(expected[i, j])})

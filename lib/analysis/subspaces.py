@@ -18,12 +18,16 @@ from itertools import permutations
 from typing import NamedTuple
 
 import numpy as np
+from threadpoolctl import threadpool_limits
 
 from lib.errors import InputError
 
 VARIANTS = ("raw", "centred", "trimmed")
 CONTROLS = ("none", "shuffled", "random", "noise")
 TRIMMED = 0.005  # share of features, those of largest variance, that "trimmed" leaves out
+# The products here are small: on a machine with other work, threads that wait for each other cost tens of times more
+# than they save. And the sums do not depend on the number of cores.
+_one_thread = threadpool_limits.wrap(limits=1, user_api="blas")
 SAME = 1e-9  # singular values below this share of the largest are rounding
 
 
@@ -77,8 +81,9 @@ def _around(c: np.ndarray, basis: np.ndarray) -> Split:
     return Split(c, c - basis @ (basis.T @ c), basis)
 
 
+@_one_thread
 def parts(dense: np.ndarray, pruned: np.ndarray, languages: Sequence[str], rank: int | None = None,
-          control: str = "none", seed: int = 0) -> list[dict]:
+          variants: Sequence[str] = VARIANTS, control: str = "none", seed: int = 0) -> list[dict]:
     """[L, n, layers, d] twice -> what pruning does to each part, one row a language, layer, part and variant.
 
     `error` = sum ||p - e||^2 / sum ||e||^2, sums over sentences, of the part's dense e and pruned p; `cosine`,
@@ -89,7 +94,7 @@ def parts(dense: np.ndarray, pruned: np.ndarray, languages: Sequence[str], rank:
     dense embeddings, the split made anew.
     """
     rows = []
-    for view in _views(dense, pruned, languages, rank, VARIANTS, control, seed):
+    for view in _views(dense, pruned, languages, rank, variants, control, seed):
         for part, project in (("agnostic", view.split.agnostic), ("specific", view.split.specific)):
             for language, dense_whole, pruned_whole in zip(languages, view.dense, view.pruned, strict=True):
                 e, p = project(dense_whole), project(pruned_whole)
@@ -101,6 +106,7 @@ def parts(dense: np.ndarray, pruned: np.ndarray, languages: Sequence[str], rank:
     return rows
 
 
+@_one_thread
 def retrieval(dense: np.ndarray, pruned: np.ndarray, languages: Sequence[str], rank: int | None = None,
               variants: Sequence[str] = VARIANTS, control: str = "none", seed: int = 0) -> list[dict]:
     """[L, n, layers, d] twice -> how often the pruned model's nearest sentence of another language, by cosine, is
@@ -120,6 +126,7 @@ def retrieval(dense: np.ndarray, pruned: np.ndarray, languages: Sequence[str], r
     return rows
 
 
+@_one_thread
 def identification(dense: np.ndarray, pruned: np.ndarray, languages: Sequence[str], rank: int | None = None,
                    variants: Sequence[str] = VARIANTS[1:], control: str = "none", seed: int = 0) -> list[dict]:
     """[L, n, layers, d] twice -> how often the dense language mean nearest to a pruned sentence, in the

@@ -18,7 +18,7 @@ from lib.errors import InputError
 from lib.inputs import corpora
 from lib.inputs.models import prefix_token
 
-BUDGETS = ("tokens", "segments")
+BUDGETS = ("tokens", "segments", "rest")
 
 
 @dataclass(frozen=True)
@@ -53,10 +53,14 @@ def windows(dataset: Dataset, tokenizer, n: int, seqlen: int, seed: int, budget:
 
     budget "tokens": every language fills `n` windows, with as many segments as that takes.
     budget "segments": exactly the segments `keep`, whatever number of full windows they fill, at most `n`.
-    `keep` limits the segments to these ids (both budgets).
+    budget "rest": `n` windows of the segments that budget "tokens" leaves over: the two draws have nothing in common.
+    `keep` limits the segments to these ids (all budgets).
 
     Raises InputError when the text does not fill `n` windows (or, for "segments", a single one).
     """
+    if budget == "rest":
+        taken = set(windows(dataset, tokenizer, n, seqlen, seed, keep=keep).segments)
+        keep = [i for i in (dataset["id"] if keep is None else keep) if i not in taken]
     if budget not in BUDGETS:
         raise InputError(f"budget is {budget!r}; allowed: {', '.join(BUDGETS)}")
     if n < 1 or seqlen < 2:

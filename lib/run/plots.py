@@ -147,8 +147,16 @@ def snr_maps(frame: pd.DataFrame, study: Study) -> plt.Figure:
     return _squares(frame, study, "snr_db", "kind", cmap=SEQUENTIAL, annot=True, fmt=".1f", annot_kws={"size": 5})[0]
 
 
-def _squares(frame: pd.DataFrame, study: Study, value: str, row: str, **colours) -> tuple[plt.Figure, np.ndarray]:
-    """(figure, panels) of heat maps of `value` by `calibration` and `language`. In each column the highest is boxed."""
+def part_maps(frame: pd.DataFrame, study: Study) -> plt.Figure:
+    """Heat maps of `error` in numbers, a panel a `part` (row) and model and arm (column), each with its own colours.
+    See `_squares`."""
+    return _squares(frame, study, "error", "part", best="min", cmap=SEQUENTIAL, annot=True, fmt=".2f",
+                    annot_kws={"size": 5})[0]
+
+
+def _squares(frame: pd.DataFrame, study: Study, value: str, row: str, best: str = "max", **colours
+             ) -> tuple[plt.Figure, np.ndarray]:
+    """(figure, panels) of heat maps of `value` by `calibration` and `language`. In each column the `best` is boxed."""
     rows = list(frame[row].unique())
     columns = [(model, arm) for model in study.models for arm in ordered(frame.loc[frame["model"] == model, "arm"])]
     fig, panels = plt.subplots(len(rows), len(columns), figsize=(WIDTH, 0.7 + 1.75 * len(rows)), sharex=True,
@@ -161,7 +169,7 @@ def _squares(frame: pd.DataFrame, study: Study, value: str, row: str, **colours)
         axes.set_facecolor("0.85")
         sns.heatmap(grid, ax=axes, cbar=False, linewidths=0.3, linecolor="white", **colours)
         for k, column in enumerate(grid):
-            for y in np.flatnonzero(grid[column] == grid[column].max()):
+            for y in np.flatnonzero(grid[column] == grid[column].agg(best)):
                 axes.add_patch(plt.Rectangle((k + 0.05, y + 0.05), 0.9, 0.9, fill=False, edgecolor="black"))
         axes.tick_params(length=0, labelsize=6.5)
         axes.set(title=f"{model}\n{arm}" if i == 0 else "", ylabel=rows[i] if j == 0 else "",

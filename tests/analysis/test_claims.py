@@ -369,8 +369,8 @@ def mask_overlap(within, between, noise=0.002) -> pd.DataFrame:
                     for module in ("q_proj", "down_proj"):
                         base = within if a == b else between - 0.02 * (layer == 2 and module == "q_proj")
                         rows.append(setting(model, "wanda", a) | {
-                            "other_method": "wanda", "other_calibration": b, "other_seed": 42, "layer": layer,
-                            "module": module, "jaccard": base + rng.normal(0, noise), "chance": 1 / 3})
+                            "n_samples": 48, "other_method": "wanda", "other_calibration": b, "other_budget": "rest",
+                            "layer": layer, "module": module, "jaccard": base + rng.normal(0, noise), "chance": 1 / 3})
     return pd.DataFrame(rows)
 
 
@@ -381,12 +381,19 @@ class TestMaskChange:
         assert row["statistic"] == pytest.approx(0.1 + 0.02 / 6, abs=0.003)
         assert verdict({"mask_overlap": mask_overlap(0.8, 0.8)}, "C10")["verdict"] == "contradicted"
 
+    def test_draws_with_common_segments_say_nothing(self):
+        frame = mask_overlap(0.8, 0.8)
+        shared = frame.assign(n_samples=64, other_budget="tokens", jaccard=np.where(
+            frame["calibration"] == frame["other_calibration"], 0.99, 0.5))
+        assert verdict({"mask_overlap": pd.concat([frame, shared])}, "C10")["verdict"] == "contradicted"
+        assert "common segments" in verdict({"mask_overlap": shared}, "C10")["note"]
+
     def test_noise_or_no_ceiling_cannot_tell(self):
         row = verdict({"mask_overlap": mask_overlap(0.8, 0.79, noise=0.1)}, "C10")
         assert row["verdict"] == "cannot tell"
         frame = mask_overlap(0.9, 0.8).query("calibration != other_calibration")
         row = verdict({"mask_overlap": frame}, "C10")
-        assert row["verdict"] == "cannot tell" and "two draws" in row["note"]
+        assert row["verdict"] == "cannot tell" and "of one language" in row["note"]
 
 
 def neurons(new, lost, dense=100) -> pd.DataFrame:
@@ -467,7 +474,7 @@ class TestTable:
             table = claims.verdicts(tables)
             assert list(table["id"]) == [f"C{k}" for k in range(1, 13)]
             assert set(table["verdict"]) == {"cannot tell"} and table["note"].str.contains("missing").all()
-            assert table["statistic"].isna().all() and (table["changed"] == "").all()
+            assert table["statistic"].isna().all() and list(table.loc[table["changed"] != "", "id"]) == ["C10"]
 
     def test_a_table_without_its_columns_is_named(self):
         bare = pd.DataFrame([setting("m", "wanda", "de")])

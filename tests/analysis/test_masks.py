@@ -7,13 +7,13 @@ import pandas as pd
 import pytest
 import torch
 
-from lib.analysis.masks import FORMAT, overlap, pack, place, pooled, read
+from lib.analysis.masks import DRAW, FORMAT, overlap, pack, place, pooled, read
 from lib.errors import InputError
 from lib.inputs import models
 from lib.pruning import files
 from lib.pruning.driver import prune
 
-A, B, C = (("wanda", "ar", 0), ("wanda", "de", 0), ("wanda", "de", 42))
+A, B, C = (("wanda", "ar", "tokens", 0), ("wanda", "de", "tokens", 0), ("wanda", "de", "tokens", 42))
 NAMES = ("model.layers.0.self_attn.q_proj", "model.layers.0.mlp.up_proj", "model.layers.11.mlp.up_proj")
 
 
@@ -51,7 +51,7 @@ def test_equals_sets_of_places_at_every_width(shape, group, zeros):
     rows = overlap(packed, pack(nonzero, "row") if zeros else None)
     assert len(rows) == 3 * len(shapes)
     for row in rows:
-        one, other = ((row[f"{p}method"], row[f"{p}calibration"], row[f"{p}seed"]) for p in ("", "other_"))
+        one, other = (tuple(row[p + name] for name in DRAW) for p in ("", "other_"))
         name = f"model.layers.{row['layer']}.{row['module']}"
         jaccard, by_row, by_matrix, left_out = reference(drawn[one][name], drawn[other][name], nonzero[name])
         assert row["jaccard"] == pytest.approx(jaccard)

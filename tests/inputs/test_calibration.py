@@ -56,6 +56,15 @@ def test_too_little_text_says_how_many_windows_there_are(tokenizer):
         windows(pool("de"), tokenizer, 0, 32, 0)
 
 
+def test_the_rest_has_no_segment_of_the_draw_and_fills_as_many_windows(tokenizer):
+    draw, rest = (windows(pool("de"), tokenizer, 12, 32, 5, budget) for budget in ("tokens", "rest"))
+    assert rest.ids.shape == draw.ids.shape == (12, 32)
+    assert not set(draw.segments) & set(rest.segments)
+    assert rest.segments == tuple(shuffled(pool("de")["id"], 5)[len(draw.segments):][:len(rest.segments)])
+    with pytest.raises(InputError, match="Ask for at most"):
+        windows(pool("de"), tokenizer, 14, 32, 5, "rest")
+
+
 def test_equal_segments_budget_uses_the_same_ids_in_every_language(tokenizer):
     pools = {"de": pool("de", size=20), "sw": pool("sw", size=35)}
     keep = common_segments(pools, tokenizer, 10, 32, 0)

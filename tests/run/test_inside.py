@@ -5,6 +5,7 @@ import pytest
 import torch
 
 from lib.analysis.likelihood import segment_nll
+from lib.analysis.masks import DRAW
 from lib.pruning.driver import applied
 from lib.run import states, store
 from lib.run.measure import embedded, masks
@@ -46,18 +47,28 @@ def test_sentences_are_those_that_all_languages_have_in_one_order():
 def test_overlap_is_that_of_the_masks():
     study = Study.load("quick", **SETTINGS, calibrations="de,en")
     table = masks.mask_overlap(study)
-    draw = ["method", "calibration", "seed"]
+    draw = list(DRAW)
     pairs = table[[*draw, *(f"other_{column}" for column in draw)]].drop_duplicates()
     assert len(pairs) == 6 + 1 + 2, "four masks of Wanda, two of SparseGPT, and both methods on two draws"
-    kept = {(v.method, v.calibration, v.seed): states.pruned(study, v)[0].masks
+    kept = {(v.method, v.calibration, v.budget, v.seed): states.pruned(study, v)[0].masks
              for v in study.variants("masks") if v.method != "dense"}
     dense = states.loaded("tiny-llama", study.dtype)[0]
     for row in table.sample(20, random_state=0).itertuples():
         layer = f"model.layers.{row.layer}.{row.module}"
         weights = dense.get_submodule(layer).weight != 0
         one, other = (~kept[key][layer] & weights for key in (
-            (row.method, row.calibration, row.seed), (row.other_method, row.other_calibration, row.other_seed)))
+            (row.method, row.calibration, row.budget, row.seed),
+            (row.other_method, row.other_calibration, row.other_budget, row.other_seed)))
         assert row.jaccard == pytest.approx(int((one & other).sum()) / int((one | other).sum()), rel=1e-6)
+
+
+def test_masks_of_other_windows_are_compared_among_themselves():
+    arms = "wanda,wanda windows=4 seeds=0,wanda windows=4 seeds=0 budget=rest"
+    study = Study.load("quick", models="tiny-llama", methods=arms, seeds="0", calibrations="de,en")
+    table = masks.mask_overlap(study)
+    assert table.groupby("n_samples").apply(lambda t: len(t[[*DRAW, *(f"other_{name}" for name in DRAW)]]
+                                                          .drop_duplicates())).to_dict() == {8: 1, 4: 6}
+    assert table["cell"].nunique() == 2
 
 
 def test_a_swapped_mask_lies_between_the_two():

@@ -123,25 +123,31 @@ def depth_of_loss(tables, main) -> Finding:
 
 @rule("C10", "The calibration language changes the mask, beyond what another draw of the same language "
              "changes.",
-      "Statistic: Jaccard overlap of pruned weights between draws of one language (other seed, same "
-      "method) minus that between this language and the others, averaged over layers and projections; "
+      "Statistic: Jaccard overlap of pruned weights between two draws of one language that have no segment "
+      "in common (the draw and an equally large one from the rest of the text), minus that between such "
+      "draws of this language and of the others, averaged over layers and projections; "
       f"Student interval over languages ({LEVEL:.0%}). Supported: the lower end is above {MASK_MARGIN} in "
       f"every model and method. Contradicted: the upper end is below {MASK_MARGIN} in every one. Otherwise "
       "cannot tell. Where: the note names the layer and projection with the largest difference.",
-      ["mask_overlap"])
+      ["mask_overlap"],
+      changed="Before any mask was compared: it read draws of other seeds, which have segments in common, and the more "
+              "so the smaller a language's pool of text is; that flatters the ceiling.")
 def mask_change(tables, main) -> Finding:
-    columns = ["other_method", "other_calibration", "other_seed", "layer", "module", "jaccard"]
-    rows = main_rows(table(tables, "mask_overlap", columns), main)
-    rows = rows[(rows["other_method"] == rows["method"]) & ~is_mixture(rows["calibration"])
+    columns = ["other_method", "other_calibration", "other_budget", "layer", "module", "jaccard"]
+    # Half of the smallest pool is less than the main setting's windows; both kinds of pairs have the same number.
+    setting = {key: value for key, value in main.items() if key not in ("n_samples", "budget")}
+    rows = main_rows(table(tables, "mask_overlap", columns), setting)
+    apart = (rows["budget"] == "rest") != (rows["other_budget"] == "rest")
+    rows = rows[apart & (rows["other_method"] == rows["method"]) & ~is_mixture(rows["calibration"])
                 & ~is_mixture(rows["other_calibration"])]
     # A pair stands in the table once; for the interval over languages it belongs to both of its sides.
     swapped = rows.rename(columns={"calibration": "other_calibration", "other_calibration": "calibration"})
     rows = pd.concat([rows, swapped])
     own = rows["calibration"] == rows["other_calibration"]
-    within, between = rows[own & (rows["seed"] != rows["other_seed"])], rows[~own]
+    within, between = rows[own], rows[~own]
     if within.empty or between.empty:
-        raise Missing("table mask_overlap has no pairs " + ("of two draws of one language" if within.empty
-                                                            else "of two calibration languages"))
+        raise Missing("table mask_overlap has no pairs of draws without common segments "
+                      + ("of one language" if within.empty else "of two languages"))
     place = [*CELL, "calibration", "layer", "module"]
     change = (within.groupby(place)["jaccard"].mean() - between.groupby(place)["jaccard"].mean()).dropna()
     if change.empty:

@@ -33,7 +33,7 @@ class Claim:
     rule: str
     tables: tuple[str, ...]
     judge: Callable[[Mapping[str, pd.DataFrame], Mapping], Finding]
-    changed: str = ""  # what was changed in the rule after numbers were seen, and why
+    changed: str = ""  # what was changed in the rule since it was written, when, and why
 
 
 def rule(id: str, claim: str, words: str, tables: Sequence[str], changed: str = ""):

@@ -8,14 +8,27 @@ import pandas as pd
 
 from lib.run import store
 from lib.run.measure.answers import downstream, task_items
+from lib.run.measure.embedded import subspaces
+from lib.run.measure.firing import TABLES as OF_NEURONS
+from lib.run.measure.firing import neurons, silencing
+from lib.run.measure.masks import mask_overlap, mask_pairs
 from lib.run.measure.pruned import calibration, norm_similarity, pruning
 from lib.run.measure.text import layer_error, perplexity, segment_nll
 from lib.study import Study
 
+
+def _part(measure, name: str):
+    return lambda study, fresh: measure(study, fresh)[name]
+
+
+# Every table that is published, in the order of the notebooks.
 TABLES = {"calibration": calibration, "norm_similarity": norm_similarity,
-          "pruning": lambda s, f: pruning(s, f)["pruning"], "block_error": lambda s, f: pruning(s, f)["block_error"],
+          **{name: _part(pruning, name) for name in ("pruning", "block_error")},
           "segment_nll": segment_nll, "perplexity": perplexity, "task_items": task_items, "downstream": downstream,
-          "layer_error": layer_error}
+          "layer_error": layer_error,
+          **{name: _part(subspaces, name) for name in ("subspaces", "retrieval", "identification")},
+          "mask_overlap": mask_overlap, **{name: _part(mask_pairs, name) for name in ("mask_changes", "mask_swap")},
+          **{name: _part(neurons, name) for name in OF_NEURONS}, "silencing": silencing}
 
 
 def timings(study: Study) -> pd.DataFrame:

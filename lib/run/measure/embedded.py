@@ -44,5 +44,5 @@ def _rows(table: str, dense: np.ndarray, pruned: np.ndarray, languages: tuple[st
         frame = pd.DataFrame(analysis.retrieval(dense, pruned, languages, variants=["centred"]))
         by = ["language", "layer", "part", "variant", "control", "chance", "n"]
         return frame.groupby(by, sort=False)["accuracy"].mean().reset_index().to_dict("records")
-    return [row for control in analysis.CONTROLS for row in analysis.parts(dense, pruned, languages, control=control)
-            if control == "none" or row["variant"] == "centred"]
+    return [row for control in analysis.CONTROLS for row in analysis.parts(
+        dense, pruned, languages, variants=analysis.VARIANTS if control == "none" else ["centred"], control=control)]

@@ -16,31 +16,31 @@ SHARES = (0.25, 0.5, 0.75)  # of the weights in which two masks differ; 0 and 1 
 
 def mask_overlap(study: Study, fresh: bool = False) -> pd.DataFrame:
     """One row a pair of masks and matrix: weights, jaccard, chance (lib.analysis.masks.overlap). Pairs are those of one
-    method, and those of two methods that pruned by the same text or by none."""
-    visits = []
-    for model in study.models:
-        grid = _grid(study, model)
-        if len(grid) > 1:
-            cell = {"masks": [store.key("pruning", states.inputs(study, v)) for v in grid]}
-            visits.append(states.visit(study, states.draw(grid[-1]), {"mask_overlap": [cell]}))
+    method, and those of two methods that pruned by the same text or by none; each from as many windows."""
+    visits = [states.visit(study, dense, {"mask_overlap": [
+        {"windows": n, "masks": [store.key("pruning", states.inputs(study, v)) for v in group]}
+        for n, group in _groups(study, dense.model).items() if len(group) > 1]})
+        for dense in study.variants("masks") if dense.method == "dense"]
+    visits = [visit for visit in visits if visit.cells["mask_overlap"]]
 
     def compute(visit: Visit, missing: dict) -> Iterator[tuple[str, pd.DataFrame]]:
         from lib.analysis import masks
         from lib.pruning.blocks import named_linears, weight_matrix
 
-        grid = {(v.method, v.calibration, v.seed): v for v in _grid(study, visit.variant.model)}
-        for variant in grid.values():
-            states.pruned(study, variant)
         model, tokenizer = states.loaded(visit.variant.model, visit.variant.dtype)
-        files = {key: masks.read(states.mask_file(study, v)) for key, v in grid.items()}
-        nonzero = {name: weight_matrix(linear).numpy() != 0 for name, linear in named_linears(model).items()}
-        rows = [asdict(grid[row["method"], row["calibration"], row["seed"]]) | {
-            key: row[key] for key in ("other_method", "other_calibration", "other_seed", "layer", "module", "weights",
-                                      "jaccard", "chance")}
-                for row in masks.overlap(files, masks.pack(nonzero, "row")) if _kindred(row)]
-        (cell,) = missing["mask_overlap"]
-        frame = labelled(cell, visit.variant, tokenizer, "", rows)
-        yield "mask_overlap", frame.astype({"jaccard": np.float32, "chance": np.float32})
+        nonzero = masks.pack({name: weight_matrix(linear).numpy() != 0
+                              for name, linear in named_linears(model).items()}, "row")
+        for cell, extra in missing["mask_overlap"].items():
+            group = {tuple(getattr(v, name) for name in masks.DRAW): v
+                     for v in _groups(study, visit.variant.model)[extra["windows"]]}
+            for variant in group.values():
+                states.pruned(study, variant)
+            found = masks.overlap({draw: masks.read(states.mask_file(study, v)) for draw, v in group.items()}, nonzero)
+            rows = [asdict(group[tuple(row[name] for name in masks.DRAW)]) | {
+                key: row[key] for key in (*(f"other_{name}" for name in masks.DRAW), "layer", "module", "weights",
+                                          "jaccard", "chance")} for row in found if _kindred(row)]
+            frame = labelled(cell, visit.variant, tokenizer, "", rows)
+            yield "mask_overlap", frame.astype({"jaccard": np.float32, "chance": np.float32})
 
     return store.collect(study, "masks", visits, compute, fresh)["mask_overlap"] if visits else pd.DataFrame()
 
@@ -74,16 +74,24 @@ def _grid(study: Study, model: str) -> list[Variant]:
             and (v.sparsity, v.pattern) == (study.sparsity, study.pattern)]
 
 
+def _groups(study: Study, model: str) -> dict[int, list[Variant]]:
+    """The grid by windows of calibration text; what needs no text goes with the study's own number."""
+    groups: dict[int, list[Variant]] = {}
+    for variant in _grid(study, model):
+        groups.setdefault(variant.n_samples or study.windows, []).append(variant)
+    return groups
+
+
 def _kindred(row: dict) -> bool:
-    draws = {(row["calibration"], row["seed"]), (row["other_calibration"], row["other_seed"])}
-    return row["method"] == row["other_method"] or len(draws) == 1 or ("none", -1) in draws
+    draws = {tuple(row[f"{side}{name}"] for name in ("calibration", "budget", "seed")) for side in ("", "other_")}
+    return row["method"] == row["other_method"] or len(draws) == 1 or ("none", "none", -1) in draws
 
 
 def _has_pair(study: Study, variant: Variant) -> bool:
     """Wanda's rows keep equally many in each mask, so that a swap leaves the sparsity as it is."""
-    english = replace(variant, calibration="en")
-    return (variant.method, variant.group) == ("wanda", "row") and variant.calibration != "en" and bool(
-        variant.n_samples) and variant.seed == study.seeds[0] and english in _grid(study, variant.model)
+    own = (variant.method, variant.group, variant.n_samples, variant.budget, variant.seed) == (
+        "wanda", "row", study.windows, study.budget, study.seeds[0])
+    return own and variant.calibration != "en" and replace(variant, calibration="en") in _grid(study, variant.model)
 
 
 def _swaps(study: Study, variant: Variant) -> list[dict]:
