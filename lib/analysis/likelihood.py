@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 import torch
 import torch.nn.functional as F
+from torch import nn
 
 from lib.errors import InputError
 from lib.inputs.models import prefix_token
@@ -18,6 +19,7 @@ from lib.inputs.models import prefix_token
 # batches, and so the same bits, whether 50 or 100 of them are asked for.
 STRETCH = 50
 LOGIT_BYTES = 240_000_000
+LOSS_ROWS = 16  # of the logits, at a time
 
 
 @torch.inference_mode()
@@ -112,11 +114,20 @@ class Head:
         self.factor = (getattr(config, "logit_scale", None) or 1.0) / (getattr(config, "logits_scaling", None) or 1.0)
         self.cap = getattr(config, "final_logit_softcapping", None)
         self.chunk = max(1, LOGIT_BYTES // (4 * config.vocab_size))
+        weight, self._space = self.output.weight, None
+        plain = type(self.output) is nn.Linear and self.output.bias is None and weight.dtype == torch.float32
+        if plain and weight.device.type == "cpu":
+            self._space = weight.new_empty(self.chunk, len(weight))
         self._compare(model, config.vocab_size)
 
     def logits(self, states: torch.Tensor) -> torch.Tensor:
-        """Logits [n, vocabulary] in float32."""
-        logits = self.output(states).float()
+        """States [n, hidden], n at most `chunk` -> logits [n, vocabulary] in float32, good until the next call."""
+        if self._space is None:
+            logits = self.output(states).float()
+        else:
+            # The same product, written where the last one was: memory of this size would come fresh from the system
+            # each time, and clearing it costs as much as the product.
+            logits = torch.mm(states, self.output.weight.T, out=self._space[:len(states)])
         if self.factor != 1.0:
             logits *= self.factor
         if self.cap is not None:
@@ -124,9 +135,11 @@ class Head:
         return logits
 
     def nll(self, states: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
-        """-ln p(target) [n] in float32 for states [n, hidden] and target ids [n]."""
-        return F.cross_entropy(self.logits(states), targets, reduction="none")
+        """-ln p(target) [n] in float32 for states [n, hidden], n at most `chunk`, and target ids [n]."""
+        rows = zip(self.logits(states).split(LOSS_ROWS), targets.split(LOSS_ROWS), strict=True)
+        return torch.cat([F.cross_entropy(logits, target, reduction="none") for logits, target in rows])
 
+    @torch.inference_mode()
     def _compare(self, model, vocabulary: int) -> None:
         ids = (torch.arange(6, device=next(model.parameters()).device) * 7 % vocabulary)[None]
         ours = self.logits(model.base_model(input_ids=ids, use_cache=False).last_hidden_state[0])
