@@ -35,6 +35,8 @@ def subspace_loss(tables, main) -> pd.DataFrame:
     rows = table(tables, "subspaces", ["language", "layer", "part", "error"])
     if "variant" in rows:  # raw embeddings are dominated by a few massive features
         rows = rows[rows["variant"] == "centred"]
+    if "control" in rows:
+        rows = rows[rows["control"] == "none"]
     rows = matched(main_rows(rows, main))
     absent = {"agnostic", "specific"} - set(rows["part"])
     if absent:
