@@ -74,6 +74,47 @@ def cleanest() -> str:
     return f"{won.sum()} of {len(won)} cases (models, methods, languages; local and propagated)"
 
 
+def shared(within: bool) -> tuple[list[float], list[float]]:
+    """(overlap of masks in percent, by chance), by model, of draws without a segment in common."""
+    table = store.published("mask_overlap")
+    table = table[(table["budget"] == "rest") != (table["other_budget"] == "rest")]
+    table = table[(table["calibration"] == table["other_calibration"]) == within]
+    weights = table["weights"].groupby(table["model"]).sum()
+    return tuple([round(100 * x) for x in (table[c] * table["weights"]).groupby(table["model"]).sum() / weights]
+                 for c in ("jaccard", "chance"))
+
+
+def inside() -> list[str]:
+    """What the README says of masks, subspaces and neurons."""
+    (same, chance), (other, _) = shared(True), shared(False)
+    parts = store.published("subspaces").query("variant == 'centred' and control == 'none'")
+    by = ["model", "method", "part"]
+    least = (parts[parts["calibration"] == parts["language"]].groupby(by)["error"].mean()
+             < parts.groupby(by)["error"].mean())
+    silent = store.published("silencing").query("method == 'dense'")
+    bits = totals(silent, ["model", "control", "silenced", "language"])
+    start = bits[bits["control"] == "none"].set_index(["model", "language"])["bits_per_byte"]
+    bits = bits[bits["control"] != "none"].copy()
+    places = pd.MultiIndex.from_frame(bits[["model", "language"]])
+    bits["cost"] = bits["bits_per_byte"].to_numpy() - start.loc[places].to_numpy()
+    bits["own"] = bits["silenced"] == bits["language"]
+    cost = bits.groupby(["control", "own", "model"])["cost"].mean().round(2)
+    own, other_text, random = ([cost[control, mine, model] for model in cost.index.unique("model")]
+                               for control, mine in (("specific", True), ("specific", False), ("random", True)))
+    return [f"agree on {same[0]} % and {same[1]} % of the weights that either removes, from two languages on "
+            f"{other[0]} % and {other[1]} % (by chance {chance[0]} % and {chance[1]} %)",
+            f"in {least.sum()} of {len(least)} means",
+            f"costs its text {own[0]} and {own[1]} bits per byte, text of other languages {other_text[0]} and "
+            f"{other_text[1]}; as many random neurons cost {random[0]} and {random[1]}"]
+
+
+@published
+def test_the_inside_is_that_of_the_published_tables():
+    text = " ".join(README.split())
+    missing = [words for words in inside() if words not in text]
+    assert not missing, "\n".join(missing)
+
+
 @published
 def test_tasks_and_signal_are_those_of_the_published_tables():
     missing = [row for row in gains() if row not in README.splitlines()]

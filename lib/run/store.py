@@ -72,7 +72,10 @@ def collect(study: Study, what: str, visits: Sequence[Visit], compute: Compute, 
 
 
 def _time(study: Study, what: str, variant: Variant, seconds: float) -> None:
-    cell = key("timings", {"what": what} | vars(variant))
+    """Keep how long a visit took; one that fills in what an earlier one left adds to its time."""
+    cell, before = key("timings", {"what": what} | vars(variant)), own(study, "timings")
+    if len(before):
+        seconds += before.loc[before["cell"] == cell, "seconds"].sum()
     write(study, "timings", pd.DataFrame([{"cell": cell} | vars(variant) | {"what": what, "seconds": seconds}]))
 
 
