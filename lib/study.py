@@ -61,7 +61,7 @@ class Study:
     seeds: tuple[int, ...]  # of the calibration draw
     windows: int
     seqlen: int
-    budget: str  # "tokens": equal tokens in every language; "segments": the same segments
+    budget: str  # what is equal in all languages; see lib.inputs.calibration.windows
     segments: int  # evaluation segments a corpus, the same in every language
     parallel_corpora: tuple[str, ...]  # whose sentences, the same in all languages, are embedded
     tasks: tuple[str, ...]  # names of lib.inputs.tasks, with the items asked in each language: "knowledge=120"
