@@ -10,7 +10,8 @@ import torch
 
 from lib.analysis.comparisons import target_gains
 from lib.analysis.intervals import best_by_cell
-from lib.analysis.perplexity import totals
+from lib.analysis.masks import pooled
+from lib.analysis.perplexity import silencing_cost, totals
 from lib.paths import ROOT
 from lib.pruning.methods import METHODS
 from lib.run import plots, store
@@ -78,10 +79,8 @@ def shared(within: bool) -> tuple[list[float], list[float]]:
     """(overlap of masks in percent, by chance), by model, of draws without a segment in common."""
     table = store.published("mask_overlap")
     table = table[(table["budget"] == "rest") != (table["other_budget"] == "rest")]
-    table = table[(table["calibration"] == table["other_calibration"]) == within]
-    weights = table["weights"].groupby(table["model"]).sum()
-    return tuple([round(100 * x) for x in (table[c] * table["weights"]).groupby(table["model"]).sum() / weights]
-                 for c in ("jaccard", "chance"))
+    table = pooled(table[(table["calibration"] == table["other_calibration"]) == within], ["model"])
+    return tuple([round(100 * x) for x in table[c]] for c in ("jaccard", "chance"))
 
 
 def inside() -> list[str]:
@@ -92,13 +91,9 @@ def inside() -> list[str]:
     least = (parts[parts["calibration"] == parts["language"]].groupby(by)["error"].mean()
              < parts.groupby(by)["error"].mean())
     silent = store.published("silencing").query("method == 'dense'")
-    bits = totals(silent, ["model", "control", "silenced", "language"])
-    start = bits[bits["control"] == "none"].set_index(["model", "language"])["bits_per_byte"]
-    bits = bits[bits["control"] != "none"].copy()
-    places = pd.MultiIndex.from_frame(bits[["model", "language"]])
-    bits["cost"] = bits["bits_per_byte"].to_numpy() - start.loc[places].to_numpy()
-    bits["own"] = bits["silenced"] == bits["language"]
-    cost = bits.groupby(["control", "own", "model"])["cost"].mean().round(2)
+    silent = silencing_cost(silent, ["model"])
+    silent["own"] = silent["silenced"] == silent["language"]
+    cost = silent.groupby(["control", "own", "model"], sort=False)["change"].mean().round(2)
     own, other_text, random = ([cost[control, mine, model] for model in cost.index.unique("model")]
                                for control, mine in (("specific", True), ("specific", False), ("random", True)))
     return [f"agree on {same[0]} % and {same[1]} % of the weights that either removes, from two languages on "

@@ -14,6 +14,7 @@ from lib.errors import InputError
 
 FORMAT = 1  # of lib.pruning.files
 DRAW = ("method", "calibration", "budget", "seed")  # what tells apart the masks of one model, sparsity and pattern
+COUNTS = ("weights", "undetermined", "removed", "other_removed", "both")
 
 
 class Masks(NamedTuple):
@@ -101,8 +102,7 @@ def overlap(masks: Mapping[tuple[str, str, str, int], Masks], nonzero: Masks | N
 
 def pooled(rows: pd.DataFrame, by: list[str]) -> pd.DataFrame:
     """Rows of `overlap` summed by these columns: counts first, then the ratios, as if the matrices were one."""
-    counts = ["weights", "undetermined", "removed", "other_removed", "both", "expected"]
-    return _ratios(rows.groupby(by, sort=False)[counts].sum().reset_index())
+    return _ratios(rows.groupby(by, sort=False)[[*COUNTS, "expected"]].sum().reset_index())
 
 
 def _ratios(rows: pd.DataFrame) -> pd.DataFrame:

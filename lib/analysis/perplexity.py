@@ -13,3 +13,13 @@ def totals(segments: pd.DataFrame, by: Sequence[str]) -> pd.DataFrame:
     table["perplexity"] = np.exp(table["nll"] / table["tokens"])
     table["bits_per_byte"] = table["nll"] / np.log(2) / table["bytes"]
     return table
+
+
+def silencing_cost(segments: pd.DataFrame, by: Sequence[str]) -> pd.DataFrame:
+    """Segments read with and without (`control` "none") neurons silent -> totals of the former by `by`, `control`,
+    `silenced` and `language`, with `change`: bits per byte minus those of the same text with none silent."""
+    table = totals(segments, [*by, "control", "silenced", "language"])
+    none = table["control"] == "none"
+    before = table[none].set_index([*by, "language"])["bits_per_byte"].rename("before")
+    table = table[~none].join(before, on=[*by, "language"])
+    return table.assign(change=table["bits_per_byte"] - table["before"]).drop(columns="before")

@@ -25,8 +25,8 @@ from lib.errors import InputError
 VARIANTS = ("raw", "centred", "trimmed")
 CONTROLS = ("none", "shuffled", "random", "noise")
 TRIMMED = 0.005  # share of features, those of largest variance, that "trimmed" leaves out
-# The products here are small: on a machine with other work, threads that wait for each other cost tens of times more
-# than they save. And the sums do not depend on the number of cores.
+# The products here are small: on a machine with other work, threads that wait for each other cost far more than they
+# save. And the sums do not depend on the number of cores.
 _one_thread = threadpool_limits.wrap(limits=1, user_api="blas")
 SAME = 1e-9  # singular values below this share of the largest are rounding
 

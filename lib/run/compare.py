@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 import pandas as pd
 
+from lib.analysis.masks import DRAW
 from lib.run import store
 from lib.study import Study, Variant
 
@@ -32,7 +33,7 @@ CHECKS = (
     Check("task_items", ("task", "language", "item"), "correct", 0),
     Check("layer_error", ("language", "layer", "module", "kind"), "error", 1e-2),
     Check("subspaces", ("language", "layer", "part", "variant", "control"), "error", 1e-2),
-    Check("mask_overlap", ("other_method", "other_calibration", "other_seed", "layer", "module"), "jaccard", 1e-2),
+    Check("mask_overlap", (*(f"other_{name}" for name in DRAW), "layer", "module"), "jaccard", 1e-2),
     Check("mask_swap", ("other_calibration", "other_seed", "share", "language", "segment"), "nll", 1e-3),
     Check("neurons", ("language", "layer"), "neurons", 0),
     Check("silencing", ("silenced", "control", "language", "segment"), "nll", 1e-3),

@@ -154,28 +154,37 @@ def part_maps(frame: pd.DataFrame, study: Study) -> plt.Figure:
                     annot_kws={"size": 5})[0]
 
 
-def _squares(frame: pd.DataFrame, study: Study, value: str, row: str, best: str = "max", **colours
-             ) -> tuple[plt.Figure, np.ndarray]:
-    """(figure, panels) of heat maps of `value` by `calibration` and `language`. In each column the `best` is boxed."""
+def silencing_maps(frame: pd.DataFrame, study: Study) -> plt.Figure:
+    """Heat maps of `change` in numbers, by the language whose neurons are `silenced`, a panel a `control` (row) and
+    model and arm (column), one colour scale. See `_squares`."""
+    limit = frame["change"].abs().max()
+    return _squares(frame, study, "change", "control", index="silenced", label="language whose neurons are silent",
+                    best=None, cmap=DIVERGING, center=0, vmin=-limit, vmax=limit, annot=True, fmt=".2f",
+                    annot_kws={"size": 4.5})[0]
+
+
+def _squares(frame: pd.DataFrame, study: Study, value: str, row: str, index: str = "calibration",
+             label: str = "calibration language", best: str | None = "max", **colours) -> tuple[plt.Figure, np.ndarray]:
+    """(figure, panels) of heat maps of `value` by `index` and `language`. In each column the `best` is boxed."""
     rows = list(frame[row].unique())
     columns = [(model, arm) for model in study.models for arm in ordered(frame.loc[frame["model"] == model, "arm"])]
+    sides = study.calibration_sets() if index == "calibration" else study.languages
     fig, panels = plt.subplots(len(rows), len(columns), figsize=(WIDTH, 0.7 + 1.75 * len(rows)), sharex=True,
                                sharey=True, squeeze=False, layout="constrained")
     for (i, j), axes in np.ndenumerate(panels):
         model, arm = columns[j]
         part = frame[(frame["model"] == model) & (frame["arm"] == arm) & (frame[row] == rows[i])]
-        grid = part.pivot(index="calibration", columns="language", values=value).reindex(
-            index=study.calibration_sets(), columns=study.languages)
+        grid = part.pivot(index=index, columns="language", values=value).reindex(index=sides, columns=study.languages)
         axes.set_facecolor("0.85")
         sns.heatmap(grid, ax=axes, cbar=False, linewidths=0.3, linecolor="white", **colours)
-        for k, column in enumerate(grid):
+        for k, column in enumerate(grid if best else ()):
             for y in np.flatnonzero(grid[column] == grid[column].agg(best)):
                 axes.add_patch(plt.Rectangle((k + 0.05, y + 0.05), 0.9, 0.9, fill=False, edgecolor="black"))
         axes.tick_params(length=0, labelsize=6.5)
         axes.set(title=f"{model}\n{arm}" if i == 0 else "", ylabel=rows[i] if j == 0 else "",
                  xlabel="evaluation language" if i == len(rows) - 1 else "")
         axes.set_yticks(np.arange(len(grid)) + 0.5, list(grid.index), rotation=0)
-    fig.supylabel("calibration language", fontsize=9)
+    fig.supylabel(label, fontsize=9)
     return fig, panels
 
 

@@ -28,7 +28,7 @@ from lib.study import Study, Variant
 SCHEMA = dict.fromkeys(("calibration", "norm_similarity", "pruning", "block_error", "segment_nll", "task_items",
                         "layer_error", "subspaces", "retrieval", "identification", "mask_overlap", "mask_changes",
                         "mask_swap", "neurons", "neuron_shift", "neuron_pruned", "neuron_halves", "silencing",
-                        "timings"), 1)
+                        "timings"), 1) | {"mask_overlap": 2}
 PUBLISHED = RESULTS / "published"
 
 
@@ -102,7 +102,8 @@ def write_parquet(frame: pd.DataFrame, path: Path) -> None:
     handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=".part-")
     os.close(handle)
     try:
-        pq.write_table(pa.Table.from_pandas(frame, preserve_index=False), temporary, write_page_checksum=True)
+        pq.write_table(pa.Table.from_pandas(frame, preserve_index=False), temporary, compression="zstd",
+                       write_page_checksum=True)
         os.chmod(temporary, 0o644)
         os.replace(temporary, path)
     except BaseException:

@@ -2,7 +2,7 @@ import pandas as pd
 import pytest
 
 from lib.run import compare, store
-from lib.study import Study
+from lib.study import Study, Variant
 
 
 @pytest.fixture
@@ -36,3 +36,9 @@ def test_a_deviation_beyond_tolerance_is_counted(study):
 
 def test_what_is_not_published_is_said(study):
     assert "segment_nll.nll: none of this run's units is published" in compare.report(study)
+
+
+@pytest.mark.parametrize("check", compare.CHECKS, ids=lambda check: f"{check.table}.{check.value}")
+def test_a_unit_stands_once_in_the_published_table(check):
+    table = store.published(check.table)
+    assert not table.duplicated([*Variant.__dataclass_fields__, *check.unit]).any()

@@ -1,3 +1,5 @@
+import itertools
+
 import pandas as pd
 import pytest
 
@@ -47,6 +49,17 @@ def test_an_interrupted_run_goes_on_where_it_was(study):
     rest = Compute()
     table = store.collect(study, "t", visits(study), rest, False)["pruning"]
     assert len(rest.calls) == 2 and len(table) == 8
+
+
+def test_a_visit_that_fills_in_the_rest_adds_to_its_time(study, monkeypatch):
+    ticks = itertools.count(step=5)
+    monkeypatch.setattr(store.time, "monotonic", lambda: next(ticks))
+    (visit, *_), first = visits(study), Compute()
+    cells = visit.cells["pruning"]
+    some = Visit(visit.variant, {"pruning": dict([next(iter(cells.items()))])})
+    for asked in (some, visit, visit):
+        store.collect(study, "t", [asked], first, False)
+    assert len(first.calls) == 2 and store.own(study, "timings")["seconds"].tolist() == [10]
 
 
 @pytest.mark.parametrize("damage", [lambda b: b[:len(b) // 2], lambda b: b"", lambda b: flip(b, 60)])

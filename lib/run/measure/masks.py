@@ -15,7 +15,7 @@ SHARES = (0.25, 0.5, 0.75)  # of the weights in which two masks differ; 0 and 1 
 
 
 def mask_overlap(study: Study, fresh: bool = False) -> pd.DataFrame:
-    """One row a pair of masks and matrix: weights, jaccard, chance (lib.analysis.masks.overlap). Pairs are those of one
+    """One row a pair of masks and matrix, with the columns of lib.analysis.masks.overlap. Pairs are those of one
     method, and those of two methods that pruned by the same text or by none; each from as many windows."""
     visits = [states.visit(study, dense, {"mask_overlap": [
         {"windows": n, "masks": [store.key("pruning", states.inputs(study, v)) for v in group]}
@@ -36,11 +36,10 @@ def mask_overlap(study: Study, fresh: bool = False) -> pd.DataFrame:
             for variant in group.values():
                 states.pruned(study, variant)
             found = masks.overlap({draw: masks.read(states.mask_file(study, v)) for draw, v in group.items()}, nonzero)
-            rows = [asdict(group[tuple(row[name] for name in masks.DRAW)]) | {
-                key: row[key] for key in (*(f"other_{name}" for name in masks.DRAW), "layer", "module", "weights",
-                                          "jaccard", "chance")} for row in found if _kindred(row)]
+            rows = [asdict(group[tuple(row[name] for name in masks.DRAW)]) | row for row in found if _kindred(row)]
             frame = labelled(cell, visit.variant, tokenizer, "", rows)
-            yield "mask_overlap", frame.astype({"jaccard": np.float32, "chance": np.float32})
+            yield "mask_overlap", frame.astype({column: np.int32 if column in masks.COUNTS else np.float32
+                                                for column in (*masks.COUNTS, "expected", "jaccard", "chance")})
 
     return store.collect(study, "masks", visits, compute, fresh)["mask_overlap"] if visits else pd.DataFrame()
 
