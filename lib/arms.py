@@ -10,11 +10,13 @@ from collections.abc import Collection
 from dataclasses import dataclass, fields
 
 from lib.errors import InputError
+from lib.inputs.languages import weights
 from lib.pruning.methods import METHODS, group_of
 from lib.pruning.scores import run_of
 
 # What an arm can be measured for; see lib.run.measure.
 TABLES = ("pruning", "perplexity", "downstream", "layer_error", "subspaces", "masks", "neurons")
+ASKED = ("silencing", "robustness", "mixtures")  # only where an arm names them
 
 
 @dataclass(frozen=True)
@@ -60,22 +62,23 @@ def parse(spec: str, usual: dict) -> Arm:
     group = group_of(method, values["pattern"], group or None)
     arm = Arm(method=method, group=group, **{k: v for k, v in values.items() if k in known})
     for table in arm.tables:
-        if table not in TABLES:
-            raise InputError(f"method {spec!r} is to be measured for {table!r}; allowed: {', '.join(TABLES)}")
+        if table not in TABLES + ASKED:
+            raise InputError(f"method {spec!r} is to be measured for {table!r}; allowed: {', '.join(TABLES + ASKED)}")
     return arm
 
 
 def narrowed(spec: str, languages: Collection[str], models: Collection[str]) -> str | None:
     """The arm `spec` for a study of these `languages` and `models`: without those of its own calibrations and models
-    that the study does not have. An arm without any of its calibrations takes the study's; one without any of its
-    models is none (None). So a profile's arms follow when its languages or models are overridden."""
+    that the study does not have. An arm without any of its calibrations takes the study's, unless they are mixtures;
+    without any of its models or mixtures it is none (None). So a profile's arms follow when its languages or models
+    are overridden."""
     words = []
     for word in spec.split():
         key, _, value = word.partition("=")
         if key in ("calibrations", "models"):
-            known = models if key == "models" else {*languages, "all"}
-            kept = [v for v in value.split("/") if (v in known if key == "models" else set(v.split("+")) <= known)]
-            if not kept and key == "models":
+            kept = [v for v in value.split("/")
+                    if (v in models if key == "models" else set(weights(v)) <= set(languages))]
+            if not kept and (key == "models" or "+" in value):
                 return None
             word = f"{key}={'/'.join(kept)}" if kept else ""
         words.append(word)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from lib.arms import Arm, parse
 from lib.errors import InputError
-from lib.inputs import corpora, models, tasks
+from lib.inputs import corpora, languages, models, tasks
 
 if TYPE_CHECKING:
     from lib.study import Study
@@ -67,6 +67,10 @@ def _check_arm(arm: Arm, study: Study) -> None:
         limit = models.context_length(name)
         if limit and arm.seqlen > limit:
             raise InputError(f"seqlen is {arm.seqlen}; {name} takes at most {limit} tokens")
+    if arm.needs_text and "subspaces" in arm.tables and arm.calibration_corpus in corpora.ONE_TEXT:
+        if arm.calibration_corpus in study.parallel_corpora:
+            raise InputError(f"{arm.calibration_corpus} is both calibration_corpus and one of parallel_corpora, which "
+                             "are the same sentences there; leave it out of parallel_corpora")
     if arm.needs_text:
         _check_text(arm.calibration_corpus, "calibration", languages_of(arm.calibrations, study.languages))
 
@@ -84,4 +88,4 @@ def _check_text(corpus: str, split: str, languages: tuple[str, ...]) -> None:
 
 def languages_of(calibrations: tuple[str, ...], every: tuple[str, ...]) -> tuple[str, ...]:
     """The languages of calibration sets and mixtures, each once; "all" stands for `every`."""
-    return tuple(dict.fromkeys(x for c in calibrations for x in (every if c == "all" else c.split("+"))))
+    return tuple(dict.fromkeys(x for c in calibrations for x in languages.weights(c, every)))

@@ -9,7 +9,7 @@ import tomllib
 from dataclasses import asdict, dataclass, fields, replace
 
 from lib import checks
-from lib.arms import Arm, narrowed, parse, typed
+from lib.arms import ASKED, Arm, narrowed, parse, typed
 from lib.errors import InputError
 from lib.inputs import corpora, released, tasks
 from lib.paths import ROOT
@@ -102,6 +102,11 @@ class Study:
         """Every language whose calibration text is read, each once."""
         return checks.languages_of(self.calibration_sets(), self.languages)
 
+    def robustness_languages(self) -> tuple[str, ...]:
+        """The languages in which models of the robustness grid are calibrated and read."""
+        used = tuple(c for arm in self.arms() if "robustness" in arm.tables for c in arm.calibrations)
+        return tuple(x for x in checks.languages_of(used, self.languages) if x in self.languages)
+
     def main(self) -> dict:
         """The study's own setting, which verdicts on the claims are about (see lib.analysis.claims)."""
         return {"sparsity": self.sparsity, "pattern": self.pattern, "calibration_corpus": self.calibration_corpus,
@@ -129,12 +134,16 @@ class Study:
         there = tasks.coverage(task, text)
         return tuple(language for language in self.languages if language in there)
 
+    def dense(self, model: str) -> Variant:
+        """The model as it is."""
+        return Variant(model, "dense", "none", 0.0, "none", "none", "none", 0, 0, "none", -1, self.dtype)
+
     def variants(self, table: str) -> list[Variant]:
         """The grid of what is measured for `table`, model by model: dense, methods without text, then draw by
         draw of the calibration text the methods that use it (they share work)."""
         grid = []
         for model in self.models:
-            grid.append(Variant(model, "dense", "none", 0.0, "none", "none", "none", 0, 0, "none", -1, self.dtype))
+            grid.append(self.dense(model))
             arms = [arm for arm in self.arms() if table in arm.tables and model in arm.models]
             grid += [Variant(model, arm.method, arm.pattern, arm.sparsity, arm.group, "none", "none", 0, 0, "none",
                              -1, self.dtype) for arm in arms if not arm.needs_text]
@@ -146,7 +155,8 @@ class Study:
                         draws.setdefault(draw, []).append(Variant(
                             model, arm.method, arm.pattern, arm.sparsity, arm.group, *draw, self.dtype))
             grid += [variant for variants in draws.values() for variant in variants]
-            grid += [variant for variant in self.released() if variant.model == model]
+            if table not in ASKED:
+                grid += [variant for variant in self.released() if variant.model == model]
         return list(dict.fromkeys(grid))
 
     def released(self) -> dict[Variant, str]:

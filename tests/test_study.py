@@ -95,6 +95,8 @@ def test_a_profiles_arms_follow_its_languages_and_models():
     assert french.task_items().keys() == {"completion"} and french.parallel_corpora == ("chromium", "udhr")
     assert narrowed("wanda models=a/b seeds=0", ("de",), ("b", "c")) == "wanda models=b seeds=0"
     assert narrowed("wanda models=a", ("de",), ("c",)) is None
+    assert narrowed("wanda calibrations=de+en/2de+sw/all", ("de", "en"), ()) == "wanda calibrations=de+en/all"
+    assert narrowed("wanda calibrations=de+en", ("de",), ()) is None, "a mixture is not made a single language"
     with pytest.raises(InputError, match="'xx' has no calibration text"):
         Study.load("quick", methods="wanda calibrations=xx")
 
@@ -138,3 +140,10 @@ def test_a_released_checkpoint_is_a_variant_of_its_dense_model(tmp_path):
 def test_checkpoints_that_cannot_be_read_are_refused(change, message):
     with pytest.raises(InputError, match=message):
         Study.load("quick", **{"checkpoints": CHECKPOINT} | change)
+
+
+def test_some_tables_are_measured_only_where_an_arm_names_them():
+    study = Study.load("quick", methods="wanda,sparsegpt tables=silencing", seeds="0")
+    assert {v.method for v in study.variants("perplexity")} == {"dense", "wanda"}
+    assert {v.method for v in study.variants("silencing")} == {"dense", "sparsegpt"}
+    assert {v.method for v in study.variants("robustness")} == {"dense"} and study.robustness_languages() == ()

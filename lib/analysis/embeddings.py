@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from lib.analysis.likelihood import padded
+from lib.analysis.likelihood import BATCH_TOKENS, padded
 from lib.errors import InputError
 from lib.inputs.models import prefix_token
 from lib.pruning.blocks import find_blocks
@@ -18,7 +18,7 @@ POOLINGS = ("mean", "last")
 
 @torch.inference_mode()
 def sentence_embeddings(model: nn.Module, tokenizer, texts: Sequence[str], pooling: str = "mean",
-                        batch_tokens: int = 2048) -> np.ndarray:
+                        batch_tokens: int = BATCH_TOKENS) -> np.ndarray:
     """texts [n] -> float32 [n, layers, d], the outputs of every block pooled over a sentence's tokens.
 
     "mean": over all tokens but the prefix (BOS), whose states are far larger than the others'; "last": the last

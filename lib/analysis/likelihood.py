@@ -9,7 +9,6 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 import pandas as pd
 import torch
-import torch.nn.functional as F
 from torch import nn
 
 from lib.errors import InputError
@@ -18,12 +17,13 @@ from lib.inputs.models import prefix_token
 # Batches are formed inside fixed stretches of this many segments: the first 50 segments give the same
 # batches, and so the same bits, whether 50 or 100 of them are asked for.
 STRETCH = 50
+BATCH_TOKENS = 512  # padding included; texts of a batch are of nearly one length, larger batches pad more
 LOGIT_BYTES = 240_000_000
 LOSS_ROWS = 16  # of the logits, at a time
 
 
 @torch.inference_mode()
-def segment_nll(model, tokenizer, segments: Sequence[str], texts: Sequence[str], batch_tokens: int = 2048,
+def segment_nll(model, tokenizer, segments: Sequence[str], texts: Sequence[str], batch_tokens: int = BATCH_TOKENS,
                 head: "Head | None" = None) -> pd.DataFrame:
     """One row a segment: `segment`, `nll` (nats, summed over its tokens), `tokens`, `bytes` (UTF-8).
 
@@ -47,7 +47,7 @@ def segment_nll(model, tokenizer, segments: Sequence[str], texts: Sequence[str],
     return pd.DataFrame({"segment": list(segments), "nll": nll, "tokens": tokens, "bytes": size - unscored})
 
 
-def padded(model, tokenizer, segments: Sequence[str], texts: Sequence[str], batch_tokens: int = 2048,
+def padded(model, tokenizer, segments: Sequence[str], texts: Sequence[str], batch_tokens: int = BATCH_TOKENS,
            least: int = 2) -> Iterator[tuple[list[int], torch.Tensor, torch.Tensor]]:
     """(row numbers, token ids, which are real), both [batch, tokens], of batches that hold all texts, each after the
     prefix token. Padding stands on the right, where a causal model does not see it.
@@ -136,8 +136,12 @@ class Head:
 
     def nll(self, states: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
         """-ln p(target) [n] in float32 for states [n, hidden], n at most `chunk`, and target ids [n]."""
-        rows = zip(self.logits(states).split(LOSS_ROWS), targets.split(LOSS_ROWS), strict=True)
-        return torch.cat([F.cross_entropy(logits, target, reduction="none") for logits, target in rows])
+        logits, losses = self.logits(states), []
+        chosen = logits.gather(1, targets[:, None])[:, 0]
+        for rows in logits.split(LOSS_ROWS):
+            highest = rows.amax(1)
+            losses.append(rows.sub_(highest[:, None]).exp_().sum(1).log_() + highest)  # in place, in the cache
+        return torch.cat(losses) - chosen
 
     @torch.inference_mode()
     def _compare(self, model, vocabulary: int) -> None:

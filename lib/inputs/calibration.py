@@ -16,6 +16,7 @@ from datasets import Dataset
 
 from lib.errors import InputError
 from lib.inputs import corpora
+from lib.inputs.languages import weights
 from lib.inputs.models import prefix_token
 
 BUDGETS = ("tokens", "segments", "rest")
@@ -117,15 +118,17 @@ def common_segments(pools: dict[str, Dataset], tokenizer, n: int, seqlen: int, s
 
 
 def shares(calibration: str, languages: Sequence[str], n: int) -> dict[str, int]:
-    """Windows by language of a mixture: "de" -> {"de": n}; "de+en" and "all" share `n` out as evenly as
-    possible, what is left over going to the first named. The budget of a mixture is thus that of a single
-    language, not a multiple of it."""
-    parts = list(languages) if calibration == "all" else calibration.split("+")
-    if len(set(parts)) != len(parts):
-        raise InputError(f"calibration mixture {calibration!r} names a language twice")
+    """Windows by language of a mixture (see lib.inputs.languages.weights): `n` in proportion to the weights, what is
+    left over going to the largest remainders, of equal ones to the first named; without the languages that get none.
+    The budget of a mixture is thus that of a single language, not a multiple of it."""
+    parts = weights(calibration, languages)
     if n < len(parts):
         raise InputError(f"{n} windows cannot be shared out among the {len(parts)} languages of {calibration!r}")
-    return {p: n // len(parts) + (k < n % len(parts)) for k, p in enumerate(parts)}
+    total = sum(parts.values())
+    found = {code: n * weight // total for code, weight in parts.items()}
+    for code in sorted(parts, key=lambda code: -(n * parts[code] % total))[: n - sum(found.values())]:
+        found[code] += 1
+    return {code: windows for code, windows in found.items() if windows}
 
 
 def mixture(share: dict[str, int], corpus: str, tokenizer, seqlen: int, seed: int, budget: str = "tokens",

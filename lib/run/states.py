@@ -5,7 +5,7 @@ torch is imported only where something is computed.
 
 import hashlib
 import warnings
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, replace
 from functools import cache, lru_cache
 from pathlib import Path
@@ -57,7 +57,9 @@ def dense(name: str, dtype: str):
     """lib.analysis.snr.Dense of the model, the last one kept: a second copy of its blocks."""
     from lib.analysis.snr import Dense
 
-    return Dense(loaded(name, dtype)[0])
+    model, _ = loaded(name, dtype)
+    with _plain_attention(model):  # the copy runs beside the model in that state
+        return Dense(model)
 
 
 @cache
@@ -105,7 +107,8 @@ def mask_file(study: Study, variant: Variant) -> Path:
 @lru_cache(maxsize=1)
 def dense_embeddings(study: Study, name: str):
     """(embeddings of the dense model, as `embeddings` gives them; digest of the sentences), the last kept."""
-    return embeddings(study, *loaded(name, study.dtype)), _sentences(study)[1]
+    with entered(study, study.dense(name)) as (model, tokenizer):
+        return embeddings(study, model, tokenizer), _sentences(study)[1]
 
 
 def embeddings(study: Study, model, tokenizer):
@@ -132,15 +135,25 @@ def _sentences(study: Study) -> tuple[list[list[str]], str]:
 
 @contextmanager
 def entered(study: Study, variant: Variant):
-    """(model, tokenizer) while the model is in the variant's state."""
+    """(model, tokenizer) while the model is in the variant's state, to be read with short texts."""
     from lib.pruning.driver import applied
 
     model, tokenizer = loaded(variant.model, variant.dtype)
-    if variant.method == "dense":
+    state = nullcontext() if variant.method == "dense" else applied(model, pruned(study, variant)[0])
+    with state, _plain_attention(model):
         yield model, tokenizer
-        return
-    with applied(model, pruned(study, variant)[0]):
-        yield model, tokenizer
+
+
+@contextmanager
+def _plain_attention(model):
+    """On a CPU the fused kernel of attention takes longer than plain matrix products for many short sequences."""
+    usual = model.config._attn_implementation
+    if model.device.type == "cpu":
+        model.set_attn_implementation("eager")
+    try:
+        yield
+    finally:
+        model.set_attn_implementation(usual)
 
 
 def _read(source: str, variant: Variant, model):

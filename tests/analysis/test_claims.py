@@ -6,6 +6,7 @@ import pandas as pd
 import pytest
 
 from lib.analysis import claims
+from lib.analysis.claims.guide import LINES
 from lib.analysis.claims.margins import MAIN, MODELS
 from lib.analysis.claims.perplexity import parameters
 from lib.errors import InputError
@@ -529,3 +530,24 @@ class TestTable:
             claims.verdicts({}, {"windows": 128})
         with pytest.raises(InputError, match="C13.*allowed: C1,"):
             claims.verdicts({}, only=["C13"])
+
+
+class TestGuide:
+    """A line of advice for every verdict there can be, each of a claim that exists."""
+
+    def test_advice_follows_the_verdict(self):
+        found = claims.verdicts({})
+        lines = claims.guide(found)
+        assert set(lines["advice"]) == {"These tables do not tell; measure it on your own text and model before you "
+                                        "rely on either."}
+        shown = claims.guide(found.assign(verdict="supported")).set_index("claim")["advice"]
+        denied = claims.guide(found.assign(verdict="contradicted")).set_index("claim")["advice"]
+        assert shown["C1"].startswith("Text of that language") and denied["C1"].startswith("Not simply")
+        assert (shown != denied).all() and shown.index.isin(found["id"]).all()
+
+    def test_advice_is_for_verdicts_that_exist(self):
+        assert all(set(line.advice) <= set(claims.VERDICTS) for line in LINES)
+
+    def test_a_claim_without_a_verdict_is_refused(self):
+        with pytest.raises(InputError, match="no verdict on C1, "):
+            claims.guide(claims.verdicts({}, only=["C3"]))

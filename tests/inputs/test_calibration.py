@@ -5,6 +5,7 @@ from datasets import Dataset
 from lib.errors import InputError
 from lib.inputs import tiny
 from lib.inputs.calibration import common_segments, mixture, shares, shuffled, windows
+from lib.inputs.languages import weights
 
 
 @pytest.fixture(scope="module")
@@ -95,8 +96,22 @@ def test_mixture_of_one_is_the_single_language(tokenizer):
     assert mixture({"de": 4}, "unused", tokenizer, 32, 3, pools={"de": pool("de")}).digest() == alone.digest()
 
 
+def test_a_mixture_may_have_weights():
+    assert shares("3en+de", [], 8) == {"en": 6, "de": 2}
+    assert shares("en+2de+de-AT", [], 8) == {"en": 2, "de": 4, "de-AT": 2}
+    assert shares("ar+100en+sw", [], 10) == {"en": 10}, "whose share is less than half a window has none"
+    mix = "57ar+347de+2733en+433es+713ru+1sw+39zh"
+    exact = {x: 64 * w / 4323 for x, w in weights(mix).items()}
+    found = shares(mix, [], 64)
+    assert sum(found.values()) == 64 and all(abs(found.get(x, 0) - e) < 1 for x, e in exact.items())
+
+
+@pytest.mark.parametrize("written", ["de+de", "2de+de", "0de+en", "de+", "3", ""])
+def test_mixtures_that_cannot_be_read_are_refused(written):
+    with pytest.raises(InputError, match="write each language of a mixture once"):
+        shares(written, [], 4)
+
+
 def test_impossible_mixtures_are_refused():
-    with pytest.raises(InputError, match="twice"):
-        shares("de+de", [], 4)
     with pytest.raises(InputError, match="shared out"):
         shares("de+en+sw", [], 2)

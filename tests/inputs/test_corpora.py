@@ -135,7 +135,8 @@ def test_the_sentences_of_the_quick_profile_are_parallel_distinct_and_of_one_siz
 
 
 @pytest.mark.parametrize(("corpus", "language", "split", "named"), [
-    ("chromium", "en", "training", "calibration, evaluation, parallel"), ("udhr", "en", "calibration", "parallel"),
+    ("chromium", "en", "training", "calibration, evaluation, parallel"),
+    ("udhr", "en", "evaluation", "calibration, parallel"),
     ("no/such/folder", "en", "calibration", "chromium"), ("data/quick/home", "fr", "calibration", "de, en, sw")])
 def test_what_is_not_there_is_refused_with_what_is(corpus, language, split, named):
     with pytest.raises(InputError, match=named):

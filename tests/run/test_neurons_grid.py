@@ -8,8 +8,8 @@ from lib.run import measure, states, store
 from lib.run.measure import firing
 from lib.study import Study
 
-SETTINGS = {"models": "tiny-gemma3", "methods": "wanda,wanda sparsity=0.2 tables=neurons", "seeds": "0",
-            "calibrations": "de,en"}
+SETTINGS = {"models": "tiny-gemma3", "seeds": "0", "calibrations": "de,en", "methods":
+            "wanda,wanda sparsity=0.2 tables=neurons,wanda calibrations=en tables=silencing"}
 
 
 @pytest.fixture(autouse=True)

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping
 import pandas as pd
 
 from lib.analysis.claims import inside, perplexity, tasks
+from lib.analysis.claims.guide import guide
 from lib.analysis.claims.margins import MAIN
 from lib.analysis.claims.rules import VERDICTS, Claim, Finding, Missing
 from lib.errors import InputError
@@ -21,7 +22,7 @@ CLAIMS: tuple[Claim, ...] = (
 
 COLUMNS = ["id", "claim", "rule", "verdict", "statistic", "low", "high", "n", "table", "note", "changed"]
 
-__all__ = ["CLAIMS", "MAIN", "VERDICTS", "Claim", "Finding", "verdicts"]
+__all__ = ["CLAIMS", "MAIN", "VERDICTS", "Claim", "Finding", "guide", "verdicts"]
 
 
 def verdicts(tables: Mapping[str, pd.DataFrame], main: Mapping | None = None,

@@ -28,6 +28,7 @@ from lib.analysis.intervals import (
     spearman,
     t_test,
 )
+from lib.inputs.languages import weights
 
 ABOVE_CHANCE = ("Tasks and languages where the dense model is not above chance (exact binomial, one-sided, "
                 f"p < {ALPHA:.2g}) are left out and counted. ")
@@ -90,7 +91,7 @@ def mixtures(tables, main) -> Finding:
         raise Missing("no answers under a calibration mixture")
     found, p = [], []
     for mixture, rows in pruned[mixed].groupby("calibration"):
-        holds = pruned["language"].isin(pruned["language"] if mixture == "all" else mixture.split("+"))
+        holds = pruned["language"].isin(weights(mixture, pruned["language"].unique()))
         alone = pruned[holds & (pruned["calibration"] == pruned["language"])]
         both = pd.concat([rows[holds[rows.index]], alone.assign(calibration="alone")])
         both = both.groupby([*CELL, "task", "language"]).filter(lambda g: g["calibration"].nunique() == 2)

@@ -7,13 +7,13 @@ Each takes a study and returns a frame with every cell of that study in it, comp
 import pandas as pd
 
 from lib.run import store
-from lib.run.measure.answers import downstream, task_items
+from lib.run.measure.answers import downstream, mixture_items, task_items
 from lib.run.measure.embedded import subspaces
 from lib.run.measure.firing import TABLES as OF_NEURONS
 from lib.run.measure.firing import neurons, silencing
 from lib.run.measure.masks import mask_overlap, mask_pairs
 from lib.run.measure.pruned import calibration, norm_similarity, pruning
-from lib.run.measure.text import layer_error, perplexity, segment_nll
+from lib.run.measure.text import layer_error, mixture_nll, perplexity, robustness, segment_nll
 from lib.study import Study
 
 
@@ -28,7 +28,8 @@ TABLES = {"calibration": calibration, "norm_similarity": norm_similarity,
           "layer_error": layer_error,
           **{name: _part(subspaces, name) for name in ("subspaces", "retrieval", "identification")},
           "mask_overlap": mask_overlap, **{name: _part(mask_pairs, name) for name in ("mask_changes", "mask_swap")},
-          **{name: _part(neurons, name) for name in OF_NEURONS}, "silencing": silencing}
+          **{name: _part(neurons, name) for name in OF_NEURONS}, "silencing": silencing,
+          "robustness": robustness, "mixture_nll": mixture_nll, "mixture_items": mixture_items}
 
 
 def timings(study: Study) -> pd.DataFrame:

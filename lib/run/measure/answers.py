@@ -12,20 +12,23 @@ from lib.run.measure.rows import COMMON, labelled
 from lib.run.store import Visit
 from lib.study import Study, Variant
 
+MIXTURE_TASKS = ("knowledge", "completion")
+
 
 def task_items(study: Study, fresh: bool = False) -> pd.DataFrame:
     """One row an item of a task, language and variant: kind, item, correct, correct_norm, answer, loglikelihood (see
     lib.analysis.tasks.evaluate). With `only_above_chance`, pruned models are asked where the dense one knows better
     than to guess; elsewhere there are no rows of theirs. A dense model that guesses everywhere is no guide: then
     pruned ones are asked everywhere."""
-    places = {(task, language): {"task": task, "language": language, "items": count, "made": _made(study, task)}
-              for task, count in study.task_items().items() for language in study.task_languages(task)}
-    grid = study.variants("downstream")
-    dense = _answers(study, {v: list(places.values()) for v in grid if v.method == "dense"}, fresh)
-    known = _above_chance(dense) if study.only_above_chance else {v.model: set(places) for v in grid}
-    asked = {v: [cell for place, cell in places.items() if place in (known[v.model] or places)] for v in grid}
-    pruned = _answers(study, {v: cells for v, cells in asked.items() if cells and v.method != "dense"}, fresh)
+    dense = _dense(study, fresh)
+    pruned = _pruned(study, "task_items", "downstream", dense, tuple(study.task_items()), fresh)
     return pd.concat([frame for frame in (dense, pruned) if len(frame)], ignore_index=True)
+
+
+def mixture_items(study: Study, fresh: bool = False) -> pd.DataFrame:
+    """As `task_items`, of models that were calibrated on mixtures of languages, for two tasks: one of what the model
+    knows, one of the language itself. Dense models have no rows."""
+    return _pruned(study, "mixture_items", "mixtures", _dense(study, fresh), MIXTURE_TASKS, fresh)
 
 
 def downstream(study: Study, fresh: bool = False) -> pd.DataFrame:
@@ -35,22 +38,47 @@ def downstream(study: Study, fresh: bool = False) -> pd.DataFrame:
     return accuracy(task_items(study, fresh), COMMON, chance)
 
 
-def _answers(study: Study, asked: dict[Variant, list[dict]], fresh: bool) -> pd.DataFrame:
-    visits = [states.visit(study, variant, {"task_items": cells}) for variant, cells in asked.items()]
+def _places(study: Study) -> dict[tuple[str, str], dict]:
+    """What a cell needs, by task and language."""
+    return {(task, language): {"task": task, "language": language, "items": count, "made": _made(study, task)}
+            for task, count in study.task_items().items() for language in study.task_languages(task)}
+
+
+def _dense(study: Study, fresh: bool) -> pd.DataFrame:
+    places = list(_places(study).values())
+    return _answers(study, "task_items", {study.dense(model): places for model in study.models}, fresh)
+
+
+def _pruned(study: Study, table: str, grid: str, dense: pd.DataFrame, tasks_asked: tuple[str, ...], fresh: bool
+            ) -> pd.DataFrame:
+    """Answers of the pruned models of the `grid`, where the dense one's let them be asked."""
+    places = _places(study)
+    known = _above_chance(dense) if study.only_above_chance else dict.fromkeys(study.models, set(places))
+    asked = {v: [cell for place, cell in places.items()
+                 if place[0] in tasks_asked and place in (known[v.model] or places)]
+             for v in study.variants(grid) if v.method != "dense"}
+    return _answers(study, table, {v: cells for v, cells in asked.items() if cells}, fresh)
+
+
+def _answers(study: Study, table: str, asked: dict[Variant, list[dict]], fresh: bool) -> pd.DataFrame:
+    visits = [states.visit(study, variant, {table: cells}) for variant, cells in asked.items()]
 
     def compute(visit: Visit, missing: dict) -> Iterator[tuple[str, pd.DataFrame]]:
-        cells = missing["task_items"]
+        cells = missing[table]
         sources = {(c["task"], c["language"]): _source(study, c["task"], c["language"]) for c in cells.values()}
         limits = {(c["task"], c["language"]): c["items"] for c in cells.values()}
         with states.entered(study, visit.variant) as (model, tokenizer):
             answers = evaluate(model, tokenizer, sources, limits)
         answers["loglikelihood"] = answers["loglikelihood"].map(np.float32)  # to be kept; a float64 says no more
         by_place = dict(list(answers.groupby(["task", "language"])))
-        yield "task_items", pd.concat([
+        yield table, pd.concat([
             labelled(cell, visit.variant, tokenizer, c["made"], by_place[c["task"], c["language"]].to_dict("records"))
             for cell, c in cells.items()], ignore_index=True)
 
-    return store.collect(study, "tasks", visits, compute, fresh)["task_items"] if visits else pd.DataFrame()
+    what = "tasks" if table == "task_items" else "tasks of mixtures"
+    if not visits:
+        return pd.DataFrame(columns=[*COMMON, "task", "language", "kind", "item", "correct"])
+    return store.collect(study, what, visits, compute, fresh)[table]
 
 
 def _made(study: Study, task: str) -> str:

@@ -11,6 +11,7 @@ import pandas as pd
 from lib.analysis import neuron_controls
 from lib.analysis import neurons as analysis
 from lib.inputs import corpora, models
+from lib.inputs.languages import weights
 from lib.run import states, store
 from lib.run.measure.rows import labelled, read, texts
 from lib.run.store import Visit
@@ -61,13 +62,11 @@ def neurons(study: Study, fresh: bool = False) -> dict[str, pd.DataFrame]:
 def silencing(study: Study, fresh: bool = False) -> pd.DataFrame:
     """One row an evaluation segment (nll in nats, tokens, bytes) of a `language` while the neurons of language
     `silenced` are silent, as found in the dense model: `control` "specific", or "random" ones of the same layers; and
-    with none silent (`silenced` "none"). Of the dense model, and of Wanda's on English at the study's sparsity."""
+    with none silent (`silenced` "none")."""
     sets = [("none", "none"), *((x, control) for control in ("specific", "random") for x in study.languages)]
     cells = [text | {"silenced": silenced, "control": control} for silenced, control in sets
              for text in texts(study, study.evaluation_corpora[:1], min(study.segments, SEGMENTS))]
-    chosen = [v for v in study.variants("neurons") if v.method == "dense"
-              or (v.method, v.calibration, v.sparsity) == ("wanda", "en", study.sparsity)]
-    visits = [states.visit(study, v, {"silencing": cells}) for v in chosen]
+    visits = [states.visit(study, v, {"silencing": cells}) for v in study.variants("silencing")]
 
     def compute(visit: Visit, missing: dict) -> Iterator[tuple[str, pd.DataFrame]]:
         yield "silencing", _silenced(study, visit.variant, missing["silencing"])
@@ -77,7 +76,8 @@ def silencing(study: Study, fresh: bool = False) -> pd.DataFrame:
 
 @lru_cache(maxsize=1)
 def _dense(study: Study, name: str) -> Fired:
-    return _fired(study, *states.loaded(name, study.dtype))
+    with states.entered(study, study.dense(name)) as (model, tokenizer):
+        return _fired(study, model, tokenizer)
 
 
 def _fired(study: Study, model, tokenizer) -> Fired:
@@ -120,7 +120,7 @@ def _rows(table: str, study: Study, variant: Variant, before: Fired, after: Fire
 
     model = states.loaded(variant.model, variant.dtype)[0]
     shares = pruned_shares(find_mlps(model), states.pruned(study, variant)[0].masks)
-    own = [k for k, x in enumerate(names) if x in variant.calibration.split("+")] or list(range(len(names)))
+    own = [k for k, x in enumerate(names) if x in weights(variant.calibration, names)] or list(range(len(names)))
     norms = np.sqrt((before.norms[own] ** 2).sum(axis=0))  # of the text that the masks were made with, but held out
     return neuron_controls.pruned_share_rows(names, shares, norms, analysis.specific(before.p))
 

@@ -10,31 +10,55 @@ from lib.inputs import models
 from lib.run import states, store
 from lib.run.measure.rows import COMMON, labelled, read, texts
 from lib.run.store import Visit
-from lib.study import Study
+from lib.study import Study, Variant
 
 RATIOS = ("signal", "error", "snr_db")  # kept in float32, which they are good to
+FEW = 25  # segments of a corpus on which the many settings of the robustness grid are compared
 SEGMENTS = 50  # that errors of layers are pooled over; they vary far less from segment to segment than losses do
 
 
 def segment_nll(study: Study, fresh: bool = False) -> pd.DataFrame:
     """One row an evaluation segment and variant: nll (nats), tokens, bytes."""
     cells = texts(study, study.evaluation_corpora, study.segments)
-    visits = [states.visit(study, v, {"segment_nll": cells}) for v in study.variants("perplexity")]
+    return _scores(study, "segment_nll", "perplexity", study.variants("perplexity"), cells, fresh)
 
+
+def mixture_nll(study: Study, fresh: bool = False) -> pd.DataFrame:
+    """As `segment_nll`, of models that were calibrated on mixtures of languages."""
+    cells = texts(study, study.evaluation_corpora, study.segments)
+    variants = [v for v in study.variants("mixtures") if v.method != "dense"]
+    return _scores(study, "mixture_nll", "perplexity of mixtures", variants, cells, fresh)
+
+
+def robustness(study: Study, fresh: bool = False) -> pd.DataFrame:
+    """As `segment_nll`, of models that were pruned in other ways than the study's main one, on the first FEW segments
+    of the languages that they are calibrated in."""
+    languages = study.robustness_languages()
+    cells = [cell for cell in texts(study, study.evaluation_corpora, min(study.segments, FEW))
+             if cell["language"] in languages]
+    return _scores(study, "robustness", "robustness", study.variants("robustness"), cells, fresh)
+
+
+def _scores(study: Study, table: str, what: str, variants: list[Variant], cells: list[dict], fresh: bool
+            ) -> pd.DataFrame:
+    """The variants' losses on the text of each cell; no rows where there is no variant or cell."""
     def compute(visit: Visit, missing: dict) -> Iterator[tuple[str, pd.DataFrame]]:
         from lib.analysis import likelihood
 
         with states.entered(study, visit.variant) as (model, tokenizer):
             frames, head = [], likelihood.Head(model)
-            for cell, text in missing["segment_nll"].items():
+            for cell, text in missing[table].items():
                 data, digest = read(text)
                 scores = likelihood.segment_nll(model, tokenizer, data["id"], data["text"], head=head)
                 rows = [{"corpus": text["corpus"], "language": text["language"]} | row
                         for row in scores.to_dict("records")]
                 frames.append(labelled(cell, visit.variant, tokenizer, digest, rows))
-        yield "segment_nll", pd.concat(frames, ignore_index=True)
+        yield table, pd.concat(frames, ignore_index=True)
 
-    return store.collect(study, "perplexity", visits, compute, fresh)["segment_nll"]
+    if not variants or not cells:
+        return pd.DataFrame(columns=[*COMMON, "corpus", "language", "segment", "nll", "tokens", "bytes"])
+    visits = [states.visit(study, v, {table: cells}) for v in variants]
+    return store.collect(study, what, visits, compute, fresh)[table]
 
 
 def perplexity(study: Study, fresh: bool = False) -> pd.DataFrame:
