@@ -2,7 +2,7 @@
 PYTHON ?= python3
 RUN := .venv/bin/python -m lib.reproduce
 
-.PHONY: figures redraw quick test publish lab lint
+.PHONY: figures redraw quick report test publish lab lint
 
 figures: .venv/ready  ## compute everything anew on a real model, draw, compare with the published tables
 	$(RUN) --profile default --fresh
@@ -12,6 +12,9 @@ redraw: .venv/ready  ## all figures from the published tables, in seconds
 
 quick: .venv/ready  ## all of the machinery on tiny random models, offline
 	$(RUN) --profile quick --fresh
+
+report: .venv/ready  ## all executed notebooks, published ones and your own, as one web site in site/
+	.venv/bin/python -m lib.run.report
 
 publish: .venv/ready  ## run the published profile and write its tables, figures and executed notebooks
 	$(RUN) --profile published --publish

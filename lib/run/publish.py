@@ -1,8 +1,9 @@
-"""Write a finished run of the `published` profile into the committed tables."""
+"""Write a finished run of the `published` profile into the committed tables, and their dictionary."""
 
 import pandas as pd
 
-from lib.run import measure, store
+from lib.paths import RESULTS
+from lib.run import dictionary, measure, store
 from lib.study import Study
 
 
@@ -16,3 +17,4 @@ def publish(study: Study, fresh: bool) -> None:
     earlier = earlier[~earlier["cell"].isin(own["cell"])]
     frame = own if earlier.empty else earlier if own.empty else pd.concat([earlier, own])
     store.write_parquet(frame.sort_values("cell", ignore_index=True), store.PUBLISHED / "timings.parquet")
+    (RESULTS / "README.md").write_text(dictionary.text())
