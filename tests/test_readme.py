@@ -121,7 +121,8 @@ def test_tasks_and_signal_are_those_of_the_published_tables():
 @pytest.mark.parametrize(("notebook", "measured"), [
     ("01_calibration", ["calibration text", "activation norms"]), ("02_pruning", ["pruning"]),
     ("03_perplexity", ["perplexity"]), ("04_downstream", ["tasks"]), ("05_signal_to_noise", ["signal-to-noise"]),
-    ("06_subspaces", ["subspaces"]), ("07_masks", ["masks", "mask pairs"]), ("08_neurons", ["neurons", "silencing"])])
+    ("06_subspaces", ["subspaces"]), ("07_masks", ["masks", "mask pairs"]), ("08_neurons", ["neurons", "silencing"]),
+    ("09_robustness", ["robustness", "perplexity of mixtures", "tasks of mixtures"]), ("10_claims", [])])
 def test_minutes_of_the_published_run(notebook, measured):
     timings = store.published("timings")
     minutes = timings.loc[timings["what"].isin(measured), "seconds"].sum() / 60

@@ -70,7 +70,8 @@ def _notebook(path: Path, siblings: list[Path]) -> str:
         if cell.cell_type == "markdown":  # put aside, as the exporter would take MathML apart
             formulas += FORMULA.findall(cell.source)
             cell.source = FORMULA.sub("FORMULA", cell.source)
-    body, _ = HTMLExporter(template_name="basic", embed_images=True, exclude_anchor_links=True).from_notebook_node(notebook)
+    exporter = HTMLExporter(template_name="basic", embed_images=True, exclude_anchor_links=True)
+    body, _ = exporter.from_notebook_node(notebook)
     for formula in formulas:
         body = body.replace("FORMULA", latex2mathml.converter.convert(formula), 1)
     body = re.sub(r'href="(?:\./)?(\d\d_\w+)\.ipynb', r'href="\1.html', body)
