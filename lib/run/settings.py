@@ -15,15 +15,15 @@ KINDS = ("target", "English", "with English", "all languages", "training mix")  
 
 
 def named(frame: pd.DataFrame, study: Study, method: str = "wanda", group: str = "row") -> pd.DataFrame:
-    """The pruned rows with `factor`, what is varied, and `setting`, a reader's name; in the order of FACTORS. The main
+    """The rows, of pruned models, with `factor`, what is varied, and `setting`, a reader's name; in the order of FACTORS. The main
     setting is the study's own with its first seed, pruned by `method` in comparison groups `group`."""
     main = study.main() | {"method": method, "group": group, "seed": study.seeds[0]}
     keys = list(FACTORS)
     names = {}
-    for values in frame.loc[frame["method"] != "dense", keys].drop_duplicates().itertuples(index=False):
+    for values in frame[keys].drop_duplicates().itertuples(index=False):
         differ = [key for key in keys if getattr(values, key) != main[key]]
         names[tuple(values)] = (FACTORS[differ[0]], _name(values, differ[0])) if differ else (MAIN, MAIN)
-    rows = frame[frame["method"] != "dense"].copy()
+    rows = frame.copy()
     found = [names[values] for values in rows[keys].itertuples(index=False, name=None)]
     rows[["factor", "setting"]] = pd.DataFrame(found, index=rows.index, columns=["factor", "setting"])
     place = {factor: k for k, factor in enumerate([MAIN, *FACTORS.values()])}

@@ -19,11 +19,11 @@ def own_cache(tmp_path, monkeypatch):
 def test_the_main_setting_is_the_one_of_the_perplexity_table():
     study = Study.load("quick", **SETTINGS)
     found, text = measure.robustness(study), measure.segment_nll(study)
-    assert set(found["language"]) == {"de", "sw"} == set(found["calibration"]) - {"none"}
+    assert set(found["language"]) == {"de", "sw"} == set(found["calibration"])
     key = ["method", "n_samples", "calibration", "corpus", "language", "segment"]
     both = found.merge(text, on=key)
-    assert len(both) == 3 * 2 * 2 * study.segments and (both["nll_x"] == both["nll_y"]).all()
-    assert set(found["n_samples"]) == {0, 4, 8}
+    assert len(both) == 2 * 2 * 2 * study.segments and (both["nll_x"] == both["nll_y"]).all()
+    assert set(found["n_samples"]) == {4, 8}
 
 
 def test_mixtures_are_asked_the_two_tasks_and_read_all_text():

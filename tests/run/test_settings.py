@@ -10,8 +10,9 @@ from lib.study import Study
 def test_every_setting_of_the_published_grid_has_a_name_of_its_own():
     study = Study.load("published")
     grid = pd.DataFrame([vars(v) for v in study.variants("robustness")])
+    grid = grid[grid["method"] != "dense"]
     named = settings.named(grid, study)
-    assert len(named) == (grid["method"] != "dense").sum()
+    assert len(named) == len(grid)
     assert (named.groupby("setting")["calibration"].agg(["size", "nunique"]) == 4).all(axis=None)
     names = named.drop_duplicates("setting").set_index("setting")["factor"]
     assert names.iloc[0] == settings.MAIN and names["scratch, 5 windows"] == "text" and names["draw 42"] == "draw"

@@ -26,8 +26,7 @@ def segment_nll(study: Study, fresh: bool = False) -> pd.DataFrame:
 def mixture_nll(study: Study, fresh: bool = False) -> pd.DataFrame:
     """As `segment_nll`, of models that were calibrated on mixtures of languages."""
     cells = texts(study, study.evaluation_corpora, study.segments)
-    variants = [v for v in study.variants("mixtures") if v.method != "dense"]
-    return _scores(study, "mixture_nll", "perplexity of mixtures", variants, cells, fresh)
+    return _scores(study, "mixture_nll", "perplexity of mixtures", _pruned(study, "mixtures"), cells, fresh)
 
 
 def robustness(study: Study, fresh: bool = False) -> pd.DataFrame:
@@ -36,7 +35,11 @@ def robustness(study: Study, fresh: bool = False) -> pd.DataFrame:
     languages = study.robustness_languages()
     cells = [cell for cell in texts(study, study.evaluation_corpora, min(study.segments, FEW))
              if cell["language"] in languages]
-    return _scores(study, "robustness", "robustness", study.variants("robustness"), cells, fresh)
+    return _scores(study, "robustness", "robustness", _pruned(study, "robustness"), cells, fresh)
+
+
+def _pruned(study: Study, table: str) -> list[Variant]:
+    return [v for v in study.variants(table) if v.method != "dense"]
 
 
 def _scores(study: Study, table: str, what: str, variants: list[Variant], cells: list[dict], fresh: bool
