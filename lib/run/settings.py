@@ -15,8 +15,8 @@ KINDS = ("target", "English", "with English", "all languages", "training mix")  
 
 
 def named(frame: pd.DataFrame, study: Study, method: str = "wanda", group: str = "row") -> pd.DataFrame:
-    """The rows, of pruned models, with `factor`, what is varied, and `setting`, a reader's name; in the order of FACTORS. The main
-    setting is the study's own with its first seed, pruned by `method` in comparison groups `group`."""
+    """The rows, of pruned models, with `factor`, what is varied, and `setting`, a reader's name; in the order of
+    FACTORS. The main setting is the study's own with its first seed, pruned by `method` within groups `group`."""
     main = study.main() | {"method": method, "group": group, "seed": study.seeds[0]}
     keys = list(FACTORS)
     names = {}
