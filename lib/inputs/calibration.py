@@ -135,21 +135,31 @@ def mixture(share: dict[str, int], corpus: str, tokenizer, seqlen: int, seed: in
             pools: dict[str, Dataset] | None = None) -> Windows:
     """Windows [sum of share, seqlen] with `share[language]` windows of each language.
 
-    No segment id is used in two languages of a mixture: each language takes every k-th id of the shared
-    shuffle, so a mixture holds as much different content as a single language does. The windows follow
+    No segment id is used in two languages of a mixture: the shared shuffle is dealt out to them in proportion to
+    their windows, so a mixture holds as much different content as a single language does. The windows follow
     language by language. `pools` gives the datasets when the caller has them already.
     With budget "segments" the same ids are cut so that they fit in every language of `pools`.
     """
     pools = pools or {language: corpora.load(corpus, language, "calibration") for language in share}
     parts = []
-    for k, (language, n) in enumerate(share.items()):
-        ids = shuffled(sorted(set().union(*(pool["id"] for pool in pools.values()))), seed)[k:: len(share)]
+    for language, ids in _dealt(shuffled(sorted(set().union(*(p["id"] for p in pools.values()))), seed), share).items():
+        n = share[language]
         if budget == "segments":
             fitting = {code: pool.select(_rows(pool, ids)) for code, pool in pools.items()}
             ids = common_segments(fitting, tokenizer, n, seqlen, seed)
         parts.append(windows(pools[language], tokenizer, n, seqlen, seed, budget, keep=ids))
     return Windows(torch.cat([p.ids for p in parts]), tuple(i for p in parts for i in p.segments),
                    sum(p.tokens for p in parts), sum(p.bytes for p in parts), min(p.available for p in parts))
+
+
+def _dealt(ids: Sequence[str], share: dict[str, int]) -> dict[str, list[str]]:
+    """The ids, one by one to the language that has least of what is its due; in turn where shares are equal."""
+    hands: dict[str, list[str]] = {language: [] for language in share}
+    total = sum(share.values())
+    for count, i in enumerate(ids, 1):
+        due = {language: n * count - total * len(hands[language]) for language, n in share.items()}
+        hands[max(due, key=due.get)].append(i)
+    return hands
 
 
 def _rows(pool: Dataset, ids: Sequence[str]) -> list[int]:

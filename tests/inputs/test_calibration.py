@@ -106,6 +106,17 @@ def test_a_mixture_may_have_weights():
     assert sum(found.values()) == 64 and all(abs(found.get(x, 0) - e) < 1 for x, e in exact.items())
 
 
+def test_segments_of_a_mixture_are_dealt_by_its_weights(tokenizer):
+    pools = {x: pool(x) for x in ("de", "en")}
+    uneven = mixture({"de": 2, "en": 14}, "unused", tokenizer, 32, 0, pools=pools)
+    assert uneven.ids.shape == (16, 32) and len(uneven.segments) == len(set(uneven.segments))
+    even = mixture({"de": 3, "en": 3}, "unused", tokenizer, 32, 0, pools=pools)
+    order = shuffled(pools["de"]["id"], 0)
+    used = [order.index(i) for i in even.segments]
+    first = [k for k in used if k % 2 == 0]
+    assert used[:len(first)] == first == list(range(0, 2 * len(first), 2)), "in turn where shares are equal"
+
+
 @pytest.mark.parametrize("written", ["de+de", "2de+de", "0de+en", "de+", "3", ""])
 def test_mixtures_that_cannot_be_read_are_refused(written):
     with pytest.raises(InputError, match="write each language of a mixture once"):
