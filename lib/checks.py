@@ -67,12 +67,12 @@ def _check_arm(arm: Arm, study: Study) -> None:
         limit = models.context_length(name)
         if limit and arm.seqlen > limit:
             raise InputError(f"seqlen is {arm.seqlen}; {name} takes at most {limit} tokens")
-    if arm.needs_text and "subspaces" in arm.tables and arm.calibration_corpus in corpora.ONE_TEXT:
-        if arm.calibration_corpus in study.parallel_corpora:
-            raise InputError(f"{arm.calibration_corpus} is both calibration_corpus and one of parallel_corpora, which "
-                             "are the same sentences there; leave it out of parallel_corpora")
-    if arm.needs_text:
-        _check_text(arm.calibration_corpus, "calibration", languages_of(arm.calibrations, study.languages))
+    if not arm.needs_text:
+        return
+    _check_text(arm.calibration_corpus, "calibration", languages_of(arm.calibrations, study.languages))
+    if "subspaces" in arm.tables and arm.calibration_corpus in {*corpora.ONE_TEXT} & {*study.parallel_corpora}:
+        raise InputError(f"{arm.calibration_corpus} is both calibration_corpus and one of parallel_corpora, which are "
+                         "the same sentences there; leave it out of parallel_corpora")
 
 
 def _check_text(corpus: str, split: str, languages: tuple[str, ...]) -> None:

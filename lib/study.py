@@ -159,6 +159,10 @@ class Study:
                 grid += [variant for variant in self.released() if variant.model == model]
         return list(dict.fromkeys(grid))
 
+    def pruned(self, table: str) -> list[Variant]:
+        """`variants` without the dense models."""
+        return [variant for variant in self.variants(table) if variant.method != "dense"]
+
     def released(self) -> dict[Variant, str]:
         """The checkpoints by what their names say they are; windows and their length, which no name tells, are 0."""
         found: dict[Variant, str] = {}

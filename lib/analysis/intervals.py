@@ -67,10 +67,10 @@ def best_calibration(segments: pd.DataFrame, target: str | None = None, level: f
     rng = np.random.default_rng(seed)
     drawn = max(n_seeds - 1, 1)
     seed_weights = rng.multinomial(drawn, np.full(n_seeds, 1 / n_seeds), n_resamples) / drawn
-    resampled = _bits(nll, size, seed_weights, _weights(rng, n_segments, n_resamples))
+    resampled = _bits(nll, size, seed_weights, resample_weights(rng, n_segments, n_resamples))
     t = names.index(target)
     others = np.delete(resampled, t, axis=1)
-    low, high = np.quantile(resampled[:, t] - others.min(axis=1), _tails(level))
+    low, high = np.quantile(resampled[:, t] - others.min(axis=1), tails(level))
     corrected = (1 - level) / 2 / others.shape[1]
     winners = resampled == resampled.min(axis=1, keepdims=True)
     share = (winners / winners.sum(axis=1, keepdims=True)).mean(axis=0)
@@ -121,12 +121,12 @@ def _bits(nll: np.ndarray, size: np.ndarray, seed_weights: np.ndarray, weights: 
     return np.einsum("bcs,bs->bc", by_draw, seed_weights) / (weights @ size)[:, None] / np.log(2)
 
 
-def _weights(rng: np.random.Generator, n: int, n_resamples: int) -> np.ndarray:
+def resample_weights(rng: np.random.Generator, n: int, n_resamples: int) -> np.ndarray:
     """How often each of n units is in each resample [n_resamples, n]."""
     return rng.multinomial(n, np.full(n, 1 / n), n_resamples)
 
 
-def _tails(level: float) -> tuple[float, float]:
+def tails(level: float) -> tuple[float, float]:
     return (1 - level) / 2, (1 + level) / 2
 
 
@@ -135,17 +135,17 @@ def paired_bootstrap(a: np.ndarray, b: np.ndarray, level: float = 0.95, n_resamp
     """a, b [items], answers of two models to the same items -> mean of a - b, percentile interval over
     items."""
     difference = np.asarray(a, float) - np.asarray(b, float)
-    means = _weights(np.random.default_rng(seed), len(difference), n_resamples) @ difference / len(difference)
-    return Interval(difference.mean(), *np.quantile(means, _tails(level)), len(difference))
+    means = resample_weights(np.random.default_rng(seed), len(difference), n_resamples) @ difference / len(difference)
+    return Interval(difference.mean(), *np.quantile(means, tails(level)), len(difference))
 
 
 def rank_correlation(x: np.ndarray, y: np.ndarray, level: float = 0.95, n_resamples: int = RESAMPLES,
                      seed: int = 0) -> Interval:
     """x, y [items, k] -> Spearman's correlation of their k column means, percentile interval over items."""
     x, y = np.asarray(x, float), np.asarray(y, float)
-    weights = _weights(np.random.default_rng(seed), len(x), n_resamples)
+    weights = resample_weights(np.random.default_rng(seed), len(x), n_resamples)
     found = spearman(weights @ x, weights @ y)
-    return Interval(float(spearman(x.mean(0), y.mean(0))), *np.quantile(found, _tails(level)), len(x))
+    return Interval(float(spearman(x.mean(0), y.mean(0))), *np.quantile(found, tails(level)), len(x))
 
 
 def spearman(x: np.ndarray, y: np.ndarray) -> np.ndarray:

@@ -5,9 +5,8 @@ from collections.abc import Sequence
 import numpy as np
 import pandas as pd
 
+from lib.analysis.intervals import RESAMPLES, resample_weights, tails
 from lib.errors import InputError
-
-RESAMPLES = 2000
 
 
 def leads(segments: pd.DataFrame, by: Sequence[str], level: float = 0.95) -> pd.DataFrame:
@@ -22,10 +21,9 @@ def leads(segments: pd.DataFrame, by: Sequence[str], level: float = 0.95) -> pd.
     rows = []
     for key, group in segments.groupby(list(by), sort=False):
         names, nll, size = _grid(group)
-        weights = np.random.default_rng(0).multinomial(size.shape[1], np.full(size.shape[1], 1 / size.shape[1]),
-                                                       RESAMPLES)
+        weights = resample_weights(np.random.default_rng(0), size.shape[1], RESAMPLES)
         each = _differences(nll, size, np.ones((1, size.shape[1])))[0]
-        low, high = np.quantile(_differences(nll, size, weights).mean(axis=1), [(1 - level) / 2, (1 + level) / 2])
+        low, high = np.quantile(_differences(nll, size, weights).mean(axis=1), tails(level))
         rows.append((*key, each.mean(), low, high, int((each < 0).sum()), len(names), size.shape[1]))
     return pd.DataFrame(rows, columns=[*by, "difference", "low", "high", "lowest", "languages", "segments"])
 

@@ -24,9 +24,13 @@ def text() -> str:
     """The whole file. Raises InputError for a table or column without a description, or a description of none."""
     meanings = tomllib.loads(Path(__file__).with_suffix(".toml").read_text())
     common = meanings.pop("common")
+    unknown = set(meanings) - {*measure.TABLES, "timings"}
+    if unknown:
+        raise InputError(f"there is no table {', '.join(unknown)}; allowed: {', '.join(measure.TABLES)}, timings")
     parts = [HEAD, "## All tables\n", _table([(name, "", common[name]) for name in COMMON])]
     for name in [*measure.TABLES, "timings"]:
-        own = meanings.pop(name, {})
+        own = dict(meanings.get(name, {}))
+        own = meanings.get(own.pop("like", ""), {}) | own
         types = columns(name)
         unknown, unused = set(types) - set(own) - set(common), set(own) - set(types) - {""}
         if unknown or unused or "" not in own:
@@ -34,8 +38,6 @@ def text() -> str:
                              f"{sorted(unknown)}, not in the table: {sorted(unused)}")
         rows = [(column, kind, own.get(column, common.get(column))) for column, kind in types.items()]
         parts += [f"## {name}\n", own[""] + "\n", _table(rows)]
-    if meanings:
-        raise InputError(f"there is no table {', '.join(meanings)}; allowed: {', '.join(measure.TABLES)}, timings")
     return "\n".join(parts)
 
 

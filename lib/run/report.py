@@ -24,6 +24,7 @@ from lib.paths import FIGURES, NOTEBOOKS, ROOT
 SITE = ROOT / "site"
 FIRST = "published"
 FORMULA = re.compile(r"\$([^$]+)\$")
+ASIDE = "\ue000"  # stands for a formula; no text has this character
 STYLE = """
 body {font: 16px/1.5 system-ui, sans-serif; color: #222; max-width: 54rem; margin: 0 auto; padding: 1rem}
 nav {font-size: .9rem} h1 {line-height: 1.2} a {color: #0b5394} .anchor-link, .jp-InputPrompt, .prompt {display: none}
@@ -45,8 +46,8 @@ PAGE = """<!doctype html>
 def build() -> Path:
     """Write the site anew and return its index. Raises InputError when no notebook has been executed."""
     runs = [FIRST, *sorted(p.name for p in (NOTEBOOKS / "executed").iterdir() if p.name not in (FIRST, "redraw"))]
-    pages = {label: sorted((NOTEBOOKS / "executed" / label).glob("[0-9][0-9]_*[a-z].ipynb")) for label in runs}
-    pages = {label: [p for p in found if ".partial" not in p.name] for label, found in pages.items()}
+    pages = {label: sorted(p for p in (NOTEBOOKS / "executed" / label).glob("[0-9][0-9]_*.ipynb") if "." not in p.stem)
+             for label in runs}
     if not any(pages.values()):
         raise InputError("no executed notebook is there to report; run `make figures` first")
     shutil.rmtree(SITE, ignore_errors=True)
@@ -69,11 +70,11 @@ def _notebook(path: Path, siblings: list[Path]) -> str:
     for cell in notebook.cells:
         if cell.cell_type == "markdown":  # put aside, as the exporter would take MathML apart
             formulas += FORMULA.findall(cell.source)
-            cell.source = FORMULA.sub("FORMULA", cell.source)
+            cell.source = FORMULA.sub(ASIDE, cell.source)
     exporter = HTMLExporter(template_name="basic", embed_images=True, exclude_anchor_links=True)
     body, _ = exporter.from_notebook_node(notebook)
     for formula in formulas:
-        body = body.replace("FORMULA", latex2mathml.converter.convert(formula), 1)
+        body = body.replace(ASIDE, latex2mathml.converter.convert(formula), 1)
     body = re.sub(r'href="(?:\./)?(\d\d_\w+)\.ipynb', r'href="\1.html', body)
     place = siblings.index(path)
     around = [f'<a href="{p.stem}.html">{arrow} {p.stem}</a>' for p, arrow in

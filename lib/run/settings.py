@@ -2,6 +2,7 @@
 
 import pandas as pd
 
+from lib.inputs.languages import weights
 from lib.run.plots import NAMES
 from lib.study import Study
 
@@ -44,6 +45,7 @@ def kind(calibration: str, language: str) -> str:
     language or pair)."""
     if calibration in (language, "en", "all"):
         return "target" if calibration == language else {"en": "English", "all": "all languages"}[calibration]
-    if any(part[:1].isdigit() for part in calibration.split("+")):
+    parts = weights(calibration)
+    if len(set(parts.values())) > 1:
         return "training mix"
-    return "with English" if set(calibration.split("+")) == {language, "en"} else ""
+    return "with English" if set(parts) == {language, "en"} else ""

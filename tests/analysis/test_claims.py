@@ -538,8 +538,7 @@ class TestGuide:
     def test_advice_follows_the_verdict(self):
         found = claims.verdicts({})
         lines = claims.guide(found)
-        assert set(lines["advice"]) == {"These tables do not tell; measure it on your own text and model before you "
-                                        "rely on either."}
+        assert set(lines["advice"]) == {"These tables do not tell: measure it on your own model and text."}
         shown = claims.guide(found.assign(verdict="supported")).set_index("claim")["advice"]
         denied = claims.guide(found.assign(verdict="contradicted")).set_index("claim")["advice"]
         assert shown["C1"].startswith("Text of that language") and denied["C1"].startswith("Not simply")

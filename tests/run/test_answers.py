@@ -7,7 +7,7 @@ import pytest
 from lib.analysis.tasks import evaluate
 from lib.errors import InputError
 from lib.inputs import tasks
-from lib.run import measure, states, store
+from lib.run import measure, states
 from lib.run.measure import answers
 from lib.study import Study
 
@@ -15,10 +15,7 @@ SETTINGS = {"models": "tiny-llama", "tasks": "knowledge=6,completion=4", "seeds"
             "methods": "wanda"}
 
 
-@pytest.fixture(autouse=True)
-def own_cache(tmp_path, monkeypatch):
-    monkeypatch.setattr(store, "CACHE", tmp_path / "cache")
-    states.loaded.cache_clear()
+pytestmark = pytest.mark.usefixtures("own_cache")
 
 
 def test_every_item_is_asked_of_every_variant():

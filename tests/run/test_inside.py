@@ -7,17 +7,14 @@ import torch
 from lib.analysis.likelihood import segment_nll
 from lib.analysis.masks import DRAW
 from lib.pruning.driver import applied
-from lib.run import states, store
+from lib.run import states
 from lib.run.measure import embedded, masks
 from lib.study import Study
 
 SETTINGS = {"models": "tiny-llama", "methods": "wanda,sparsegpt seeds=0"}
 
 
-@pytest.fixture(autouse=True)
-def own_cache(tmp_path, monkeypatch):
-    monkeypatch.setattr(store, "CACHE", tmp_path / "cache")
-    states.loaded.cache_clear()
+pytestmark = pytest.mark.usefixtures("own_cache")
 
 
 def test_subspaces_have_every_language_layer_part_and_control():

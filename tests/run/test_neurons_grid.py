@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from lib.analysis import neurons as analysis
-from lib.run import measure, states, store
+from lib.run import measure, states
 from lib.run.measure import firing
 from lib.study import Study
 
@@ -12,11 +12,7 @@ SETTINGS = {"models": "tiny-gemma3", "seeds": "0", "calibrations": "de,en", "met
             "wanda,wanda sparsity=0.2 tables=neurons,wanda calibrations=en tables=silencing"}
 
 
-@pytest.fixture(autouse=True)
-def own_cache(tmp_path, monkeypatch):
-    monkeypatch.setattr(store, "CACHE", tmp_path / "cache")
-    states.loaded.cache_clear()
-    firing._dense.cache_clear()
+pytestmark = pytest.mark.usefixtures("own_cache")
 
 
 def test_every_variant_has_every_language_and_layer():

@@ -3,17 +3,14 @@
 import pytest
 
 from lib.errors import InputError
-from lib.run import measure, states, store
+from lib.run import measure
 from lib.study import Study
 
 SETTINGS = {"models": "tiny-llama", "seeds": "0", "methods": "wanda,wanda tables=robustness calibrations=de/sw,wanda "
             "windows=4 tables=robustness calibrations=de/sw,wanda calibrations=de+en/all tables=mixtures"}
 
 
-@pytest.fixture(autouse=True)
-def own_cache(tmp_path, monkeypatch):
-    monkeypatch.setattr(store, "CACHE", tmp_path / "cache")
-    states.loaded.cache_clear()
+pytestmark = pytest.mark.usefixtures("own_cache")
 
 
 def test_the_main_setting_is_the_one_of_the_perplexity_table():

@@ -5,16 +5,13 @@ import pytest
 import torch
 
 from lib.analysis import likelihood
-from lib.run import states, store
+from lib.run import states
 from lib.study import Study
 
 TEXTS = ["The window is open.", "Close it, please, before the rain comes in."]
 
 
-@pytest.fixture(autouse=True)
-def own_cache(tmp_path, monkeypatch):
-    monkeypatch.setattr(store, "CACHE", tmp_path / "cache")
-    states.loaded.cache_clear()
+pytestmark = pytest.mark.usefixtures("own_cache")
 
 
 def nll(model, tokenizer) -> np.ndarray:

@@ -7,7 +7,7 @@ import pandas as pd
 
 from lib.errors import InputError
 
-UNKNOWN = "These tables do not tell; measure it on your own text and model before you rely on either."
+UNKNOWN = "These tables do not tell: measure it on your own model and text."
 
 
 @dataclass(frozen=True)

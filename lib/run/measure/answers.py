@@ -56,7 +56,7 @@ def _pruned(study: Study, table: str, grid: str, dense: pd.DataFrame, tasks_aske
     known = _above_chance(dense) if study.only_above_chance else dict.fromkeys(study.models, set(places))
     asked = {v: [cell for place, cell in places.items()
                  if place[0] in tasks_asked and place in (known[v.model] or places)]
-             for v in study.variants(grid) if v.method != "dense"}
+             for v in study.pruned(grid)}
     return _answers(study, table, {v: cells for v, cells in asked.items() if cells}, fresh)
 
 

@@ -69,7 +69,7 @@ def mask_pairs(study: Study, fresh: bool = False) -> dict[str, pd.DataFrame]:
 
 def _grid(study: Study, model: str) -> list[Variant]:
     """The variants of a model whose masks are compared: pruned, at the study's own sparsity and pattern."""
-    return [v for v in study.variants("masks") if v.model == model and v.method != "dense"
+    return [v for v in study.pruned("masks") if v.model == model
             and (v.sparsity, v.pattern) == (study.sparsity, study.pattern)]
 
 

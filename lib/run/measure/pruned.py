@@ -57,8 +57,7 @@ def norm_similarity(study: Study, fresh: bool = False) -> pd.DataFrame:
 def pruning(study: Study, fresh: bool = False) -> dict[str, pd.DataFrame]:
     """Two tables: `pruning`, one row a pruned matrix, and `block_error`, one row a block (relative error of its
     update on the calibration text). Columns: lib.pruning.pruned.Pruned."""
-    visits = [states.visit(study, v, {"pruning": [{}], "block_error": [{}]})
-              for v in study.variants("pruning") if v.method != "dense"]
+    visits = [states.visit(study, v, {"pruning": [{}], "block_error": [{}]}) for v in study.pruned("pruning")]
 
     def compute(visit: Visit, missing: dict) -> Iterator[tuple[str, pd.DataFrame]]:
         pruned, digest = states.pruned(study, visit.variant)

@@ -26,7 +26,7 @@ def segment_nll(study: Study, fresh: bool = False) -> pd.DataFrame:
 def mixture_nll(study: Study, fresh: bool = False) -> pd.DataFrame:
     """As `segment_nll`, of models that were calibrated on mixtures of languages."""
     cells = texts(study, study.evaluation_corpora, study.segments)
-    return _scores(study, "mixture_nll", "perplexity of mixtures", _pruned(study, "mixtures"), cells, fresh)
+    return _scores(study, "mixture_nll", "perplexity of mixtures", study.pruned("mixtures"), cells, fresh)
 
 
 def robustness(study: Study, fresh: bool = False) -> pd.DataFrame:
@@ -35,11 +35,7 @@ def robustness(study: Study, fresh: bool = False) -> pd.DataFrame:
     languages = study.robustness_languages()
     cells = [cell for cell in texts(study, study.evaluation_corpora, min(study.segments, FEW))
              if cell["language"] in languages]
-    return _scores(study, "robustness", "robustness", _pruned(study, "robustness"), cells, fresh)
-
-
-def _pruned(study: Study, table: str) -> list[Variant]:
-    return [v for v in study.variants(table) if v.method != "dense"]
+    return _scores(study, "robustness", "robustness", study.pruned("robustness"), cells, fresh)
 
 
 def _scores(study: Study, table: str, what: str, variants: list[Variant], cells: list[dict], fresh: bool
@@ -75,8 +71,7 @@ def layer_error(study: Study, fresh: bool = False) -> pd.DataFrame:
     signal, error (noise over signal), snr_db, tokens (see lib.analysis.snr). Text: the first SEGMENTS of the first
     evaluation corpus, whose tokens are pooled."""
     cells = texts(study, study.evaluation_corpora[:1], min(study.segments, SEGMENTS))
-    visits = [states.visit(study, v, {"layer_error": cells})
-              for v in study.variants("layer_error") if v.method != "dense"]
+    visits = [states.visit(study, v, {"layer_error": cells}) for v in study.pruned("layer_error")]
 
     def compute(visit: Visit, missing: dict) -> Iterator[tuple[str, pd.DataFrame]]:
         from lib.analysis import likelihood, snr
