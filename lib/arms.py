@@ -3,7 +3,9 @@
 An arm is written as one string: a method, its comparison group if it is not the published one, then settings in
 which it differs from its study, lists parted by "/":
 
-    "wanda"    "magnitude:matrix"    "sparsegpt pattern=2:4 seeds=0 tables=pruning/perplexity"
+    "wanda"    "magnitude:matrix"    "sparsegpt pattern=2:4 seeds=0 tables=pruning/perplexity"    "wanda windows=25%"
+
+The last one takes a quarter of the study's windows, whatever their number.
 """
 
 from collections.abc import Collection
@@ -55,7 +57,8 @@ def parse(spec: str, usual: dict) -> Arm:
         if key not in known or not value:
             raise InputError(f"method {spec!r} has the setting {setting!r}; allowed: {', '.join(known)}, each written "
                              "as name=value, lists as a/b")
-        values[key] = typed(key, known[key], value, "/")
+        values[key] = (_share(value, usual["windows"], spec) if key == "windows" and value.endswith("%")
+                       else typed(key, known[key], value, "/"))
     run = run_of(values["pattern"])
     if run:
         values["sparsity"] = (run[1] - run[0]) / run[1]
@@ -65,6 +68,15 @@ def parse(spec: str, usual: dict) -> Arm:
         if table not in TABLES + ASKED:
             raise InputError(f"method {spec!r} is to be measured for {table!r}; allowed: {', '.join(TABLES + ASKED)}")
     return arm
+
+
+def _share(value: str, windows: int, spec: str) -> int:
+    """"62.5%" of 64 windows -> 40."""
+    try:
+        return int(windows * float(value.removesuffix("%")) / 100)
+    except ValueError:
+        raise InputError(f"method {spec!r} has windows={value}, which is no share; write it as windows=25%, or the "
+                         "number of windows as windows=16") from None
 
 
 def narrowed(spec: str, languages: Collection[str], models: Collection[str]) -> str | None:

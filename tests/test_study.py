@@ -77,6 +77,15 @@ def test_arms_take_the_studys_settings_and_their_own():
     assert Study.load("quick", pattern="1:4", methods="wanda").variants("pruning")[1].sparsity == 0.75
 
 
+def test_windows_of_an_arm_may_be_a_share_of_the_studys():
+    few, many = (Study.load("quick", methods="wanda windows=62.5%", windows=n).arms()[0].windows for n in (8, 64))
+    assert (few, many) == (5, 40)
+    with pytest.raises(InputError, match="no share; write it as windows=25%"):
+        Study.load("quick", methods="wanda windows=half%")
+    with pytest.raises(InputError, match="windows is 0; allowed: 1 or more"):
+        Study.load("quick", methods="wanda windows=5%")
+
+
 def test_an_arm_is_measured_only_for_its_tables_and_models():
     study = Study.load("quick", methods=["wanda", "sparsegpt tables=pruning models=tiny-llama"])
     both, one = study.variants("pruning"), study.variants("perplexity")

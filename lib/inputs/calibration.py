@@ -94,7 +94,7 @@ def _stream(texts: list[str], tokenizer) -> tuple[np.ndarray, np.ndarray, np.nda
     Every segment but the last carries the line break that parts it from the next. Segments are tokenized
     one by one, so that a segment has the same tokens wherever it stands.
     """
-    pieces = tokenizer([t + "\n" for t in texts], add_special_tokens=False)["input_ids"]
+    pieces = tokenizer([t + "\n" for t in texts], add_special_tokens=False)["input_ids"] if texts else []
     sizes = np.array([len(p) for p in pieces], dtype=np.int64)
     stream = np.fromiter((token for piece in pieces for token in piece), dtype=np.int64, count=int(sizes.sum()))
     return stream, np.repeat(np.arange(len(pieces)), sizes), sizes

@@ -10,6 +10,7 @@ from dataclasses import asdict, replace
 from functools import cache, lru_cache
 from pathlib import Path
 
+from lib.errors import InputError
 from lib.inputs import corpora, models, released
 from lib.run import store
 from lib.run.store import Visit
@@ -75,8 +76,12 @@ def windows(study: Study, variant: Variant):
     share = shares(variant.calibration, languages, variant.n_samples)
     pools = {x: pool(variant.calibration_corpus, x, "calibration")
              for x in (languages if variant.budget == "segments" else share)}
-    return mixture(share, variant.calibration_corpus, loaded(variant.model, variant.dtype)[1], variant.seqlen,
-                   variant.seed, variant.budget, pools)
+    try:
+        return mixture(share, variant.calibration_corpus, loaded(variant.model, variant.dtype)[1], variant.seqlen,
+                       variant.seed, variant.budget, pools)
+    except InputError as error:
+        raise InputError(f"{variant.calibration} in {variant.calibration_corpus}, budget {variant.budget}: {error} "
+                         "With fewer `windows`, methods that ask for a share of the study's need fewer") from error
 
 
 def pruned(study: Study, variant: Variant):

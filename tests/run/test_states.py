@@ -1,11 +1,14 @@
 """A model in a state: as it was before and after, and read the same way whatever state it is in."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 import torch
 
 from lib.analysis import likelihood
-from lib.run import states
+from lib.errors import InputError
+from lib.run import measure, states
 from lib.study import Study
 
 TEXTS = ["The window is open.", "Close it, please, before the rain comes in."]
@@ -44,3 +47,17 @@ def test_the_dense_copy_beside_a_pruned_model_computes_what_the_dense_model_does
             with torch.inference_mode():
                 model.base_model(input_ids=ids, attention_mask=real, use_cache=False)
     assert errors.rows() == [] and all(row["error"] == 0 for row in errors._rows())
+
+
+def test_text_too_short_for_any_draw_of_the_grid_is_refused_where_text_is_drawn(tmp_path):
+    for language, word in (("de", "Haus"), ("en", "house")):
+        Path(tmp_path, f"{language}.txt").write_text("".join(f"{word} {k} " + word * 20 + "\n" for k in range(60)))
+    settings = {"models": "tiny-llama", "languages": "de,en", "calibration_corpus": str(tmp_path)}
+    enough = Study.load("quick", **settings, windows=8, seqlen=64)
+    found = measure.calibration(enough)
+    assert set(found["budget"]) == {"tokens", "rest"} and set(found["n_samples"]) == {4, 8}
+    assert {"de+en"} <= set(found["calibration"]) and (found["windows"] == found["n_samples"]).all()
+    available = found[found["calibration"].isin(["de", "en"]) & (found["budget"] == "tokens")]["available"].min()
+    with pytest.raises(InputError, match="(?s)budget rest: .* windows of 64 tokens .*fewer `windows`, methods"):
+        measure.calibration(Study.load("quick", **settings, seqlen=64, windows=available, methods="wanda windows=100%,"
+                                       "wanda budget=rest tables=masks"))

@@ -7,6 +7,7 @@ from dataclasses import replace
 import pandas as pd
 
 from lib.analysis.activations import similarity
+from lib.arms import ASKED, TABLES
 from lib.run import states, store
 from lib.run.measure.rows import labelled
 from lib.run.store import Visit
@@ -14,9 +15,13 @@ from lib.study import Study, Variant
 
 
 def calibration(study: Study, fresh: bool = False) -> pd.DataFrame:
-    """One row a calibration set and seed: windows, segments, tokens, bytes, and how many windows there are."""
-    visits = [states.visit(study, draw, {"calibration": [{}]})
-              for draw in _draws(study, study.calibration_sets(), study.seeds)]
+    """One row a draw of calibration text: windows, segments, tokens, bytes, and how many windows there are. The
+    study's own draws come first, then all that its grid asks for, so that text which is too short is refused here,
+    before any model is pruned."""
+    draws = _draws(study, study.calibration_sets(), study.seeds)
+    draws += [states.draw(v) for table in (*TABLES, *ASKED) for v in study.variants(table)
+              if v.calibration != "none" and v not in study.released()]
+    visits = [states.visit(study, draw, {"calibration": [{}]}) for draw in dict.fromkeys(draws)]
 
     def compute(visit: Visit, missing: dict) -> Iterator[tuple[str, pd.DataFrame]]:
         model, tokenizer = states.loaded(visit.variant.model, visit.variant.dtype)
