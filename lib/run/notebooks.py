@@ -17,6 +17,10 @@ from lib.run import progress, provenance
 from lib.study import Study
 
 
+# A kernel warns at each start that its connection, within this machine, is not encrypted; its errors are still shown.
+QUIET = ["--IPKernelApp.log_level=ERROR"]
+
+
 class NotebookError(RuntimeError):
     """A notebook did not run to its end."""
 
@@ -66,7 +70,7 @@ def execute(job: Job, source: Path) -> float:
     parameters = {"profile": job.study.profile, "overrides": job.overrides, "fresh": job.fresh}
     try:
         notebook = papermill.execute_notebook(prepared, partial, parameters, cwd=ROOT, kernel_name="python3",
-                                              progress_bar=False, log_output=False)
+                                              progress_bar=False, log_output=False, extra_arguments=QUIET)
     except (PapermillExecutionError, DeadKernelError) as error:
         reason = f"{error.ename}: {error.evalue}" if isinstance(error, PapermillExecutionError) else str(error)
         raise NotebookError(f"a cell of {source.name} failed: {reason}. The notebook up to that cell is "
