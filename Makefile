@@ -2,7 +2,7 @@
 PYTHON ?= python3
 RUN := .venv/bin/python -m lib.reproduce
 
-.PHONY: figures redraw quick report test publish lab lint
+.PHONY: figures redraw quick report test test-slow publish lab lint
 
 figures: .venv/ready  ## compute everything anew on a real model, draw, compare with the published tables
 	$(RUN) --profile default --fresh
@@ -21,6 +21,9 @@ publish: .venv/ready  ## run the published profile and write its tables, figures
 
 test: .venv/ready
 	.venv/bin/python -m pytest
+
+test-slow: .venv/ready  ## runs that are killed at random moments, and what else takes long
+	.venv/bin/python -m pytest -m slow
 
 lint: .venv/ready
 	.venv/bin/ruff check

@@ -11,9 +11,10 @@ import sys
 import tempfile
 from pathlib import Path
 
+from lib import lock
 from lib.errors import InputError, exit_code
 from lib.inputs import assets, tasks
-from lib.paths import CACHE, FIGURES, RESULTS, ROOT
+from lib.paths import CACHE, FIGURES, OUTPUT, RESULTS, ROOT, shown
 from lib.run import notebooks, progress
 from lib.study import Study
 
@@ -42,11 +43,12 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Check everything, fetch what is needed, execute, report."""
+    """Check everything, then run it."""
     overrides = parse_settings(arguments.settings)
     study = Study.load(arguments.profile, **overrides)
-    if arguments.publish and study.label != "published":
-        raise InputError("--publish writes the published tables, so it goes with --profile published and no --set")
+    if arguments.publish and (study.label != "published" or OUTPUT != ROOT):
+        raise InputError("--publish writes the published tables of this checkout, so it goes with --profile published, "
+                         "no --set, and without COMPENDIUM_OUTPUT")
     if arguments.redraw and arguments.fresh:
         raise InputError("--redraw computes nothing and --fresh computes everything anew; give one of them")
     todo = notebooks.sources(arguments.only)
@@ -56,8 +58,16 @@ def run(arguments: argparse.Namespace) -> int:
     for name, value in ALLOCATOR.items():
         os.environ.setdefault(name, value)
     job = notebooks.Job(study, overrides, arguments.fresh, arguments.redraw)
-    check_writable([FIGURES / study.label, job.folder, *([] if arguments.redraw else [CACHE / "runs" / study.profile]),
+    runs = CACHE / "runs"
+    check_writable([FIGURES / study.label, job.folder, runs, *([] if arguments.redraw else [runs / study.profile]),
                     *([RESULTS / "published"] if arguments.publish else [])])
+    with lock.held(runs / f".lock-{study.profile}", f"the run folder of profile {study.profile} in {OUTPUT}"):
+        return execute(job, todo, arguments)
+
+
+def execute(job: notebooks.Job, todo: list[Path], arguments: argparse.Namespace) -> int:
+    """Fetch what is needed, execute the notebooks, report; the caller holds the run folder's lock."""
+    study = job.study
     if arguments.redraw:
         os.environ["COMPENDIUM_REDRAW"] = "1"
     else:
@@ -65,7 +75,7 @@ def run(arguments: argparse.Namespace) -> int:
     seconds = execute_all(job, todo)
     for source in todo:
         for path in notebooks.figures_of(study, source):
-            print(path.relative_to(ROOT))
+            print(shown(path))
     print(f"{len(todo)} notebooks in {progress.minutes(sum(seconds.values()))}"
           + "".join(f"\n  {name}  {progress.minutes(s)}" for name, s in seconds.items()))
     if arguments.publish:
@@ -110,8 +120,8 @@ def check_writable(folders: list[Path]) -> None:
             with tempfile.TemporaryFile(dir=folder):
                 pass
         except OSError as error:
-            raise InputError(f"the folder {folder} cannot be written to ({error.strerror}); make it writable, or copy "
-                             "the repository to where you may write") from None
+            raise InputError(f"the folder {folder} cannot be written to ({error.strerror}); make it writable, or let "
+                             "COMPENDIUM_OUTPUT name a folder that is") from None
 
 
 def fetch_assets(study: Study) -> None:

@@ -12,7 +12,7 @@ from safetensors import safe_open
 
 from lib.errors import InputError
 
-FORMAT = 1  # of lib.pruning.files
+FORMAT = 2  # of lib.pruning.files
 DRAW = ("method", "calibration", "budget", "seed")  # what tells apart the masks of one model, sparsity and pattern
 COUNTS = ("weights", "undetermined", "removed", "other_removed", "both")
 

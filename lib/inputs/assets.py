@@ -8,7 +8,6 @@ hashes. It is made under a temporary name and moved as a whole: a folder that ex
 
 import argparse
 import errno
-import fcntl
 import hashlib
 import json
 import os
@@ -16,16 +15,13 @@ import shutil
 import sys
 import tempfile
 import tomllib
-from collections.abc import Iterator
-from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 
+from lib import lock
 from lib.errors import AssetError, InputError
-from lib.inputs import registries
+from lib.inputs import registries, sealed
 from lib.paths import CACHE, DATA
-
-MANIFEST = "manifest.json"
 
 
 @cache
@@ -62,32 +58,32 @@ def folder(name: str) -> Path:
 
 def is_complete(name: str) -> bool:
     """Whether the folder is of this pin and every member has its size (the hashes are for `verify`)."""
-    manifest = _manifest(name)
-    return manifest.get("pin") == pin(name) and all(
-        (folder(name) / member).is_file() and (folder(name) / member).stat().st_size == about["size"]
-        for member, about in manifest["members"].items())
+    return sealed.is_complete(folder(name), pin(name))
 
 
 def verify(name: str) -> None:
     """Raise AssetError naming the first member that is missing or whose hash is not the manifest's."""
+    again = f"run `python -m lib.inputs.assets {name}`"
     if not is_complete(name):
-        raise AssetError(f"asset {name} is not complete in {folder(name)}; run `python -m lib.inputs.assets {name}`")
-    for member, about in _manifest(name)["members"].items():
-        if registries.digest(folder(name) / member) != about["sha256"]:
-            raise AssetError(
-                f"asset {name}: {member} in {folder(name)} is damaged (its sha256 is not the one it was stored "
-                f"with); delete that folder and run `python -m lib.inputs.assets {name}`")
+        raise AssetError(f"asset {name} is not complete in {folder(name)}; {again}")
+    member = sealed.damaged(folder(name))
+    if member:
+        raise AssetError(f"asset {name}: {member} in {folder(name)} is damaged (its sha256 is not the one it was "
+                         f"stored with); {again}")
 
 
 def fetch(name: str) -> Path:
-    """The asset's folder, downloaded first if it is not complete. Raises AssetError when that fails."""
+    """The asset's folder, its hashes checked once a process; downloaded where it is not complete or is damaged.
+    Raises AssetError when that fails."""
     target = folder(name)
-    if is_complete(name):
+    if _is_sound(name):
         return target
+    if is_complete(name):
+        print(f"{target / sealed.damaged(target)} is damaged, so {name} is fetched again", file=sys.stderr, flush=True)
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
-        with _alone(name):
-            if not is_complete(name):  # another process may have made it while this one waited
+        with lock.held(target.parent / f".lock-{name}", f"asset {name}", wait=True):
+            if not _is_sound(name):  # another process may have made it while this one waited
                 _make(name, target)
     except OSError as error:
         what = f"asset {name} cannot be written into {target.parent}: {error.strerror or error}"
@@ -98,16 +94,8 @@ def fetch(name: str) -> Path:
     return target
 
 
-@contextmanager
-def _alone(name: str) -> Iterator[None]:
-    """Hold the asset's lock, which the system drops when its process ends in whatever way."""
-    with (CACHE / "assets" / f".lock-{name}").open("w") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            print(f"{name}: another process is fetching it, waiting", file=sys.stderr, flush=True)
-            fcntl.flock(file, fcntl.LOCK_EX)
-        yield
+def _is_sound(name: str) -> bool:
+    return is_complete(name) and sealed.damaged(folder(name)) is None
 
 
 def _make(name: str, target: Path) -> None:
@@ -127,7 +115,7 @@ def _make(name: str, target: Path) -> None:
             archive.unlink()
         if "join" in asset:
             _join(name, made, asset)
-        _seal(name, made)
+        sealed.seal(made, pin(name))
         if target.exists():
             os.replace(target, Path(place, "old"))
         os.replace(made, target)
@@ -143,21 +131,6 @@ def _join(name: str, made: Path, asset: dict) -> None:
             part.unlink()
     if registries.digest(made / asset["join"]) != asset["sha256"]:
         raise AssetError(f"{asset['join']} of asset {name} does not have the pinned sha256 once its parts are joined")
-
-
-def _seal(name: str, made: Path) -> None:
-    """Write the manifest: of which pin the folder is, and each member's size and hash."""
-    files = sorted(p for p in made.rglob("*") if p.is_file())
-    members = {p.relative_to(made).as_posix(): {"size": p.stat().st_size, "sha256": registries.digest(p)}
-               for p in files}
-    (made / MANIFEST).write_text(json.dumps({"pin": pin(name), "members": members}, indent=1), encoding="utf-8")
-
-
-def _manifest(name: str) -> dict:
-    try:
-        return json.loads((folder(name) / MANIFEST).read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return {"members": {}}  # no manifest: not complete, whatever else lies there
 
 
 def main(words: list[str] | None = None) -> int:

@@ -2,14 +2,17 @@
 
 import io
 import os
-import shutil
 import struct
+import sys
 import tempfile
+from collections.abc import Callable
 from contextlib import contextmanager, redirect_stderr
 from pathlib import Path
 from typing import NamedTuple
 
+from lib import lock
 from lib.errors import InputError
+from lib.inputs import sealed
 
 
 class Known(NamedTuple):
@@ -59,16 +62,25 @@ def read(folder: Path, dtype, gguf: str | None = None):
     return model, tokenizer
 
 
-def convert(gguf: Path, target: Path) -> Path:
-    """De-quantize a GGUF file to float32 safetensors beside its tokenizer, in the folder `target`.
+def converted(source: Callable[[], Path], target: Path) -> Path:
+    """The folder `target` with safetensors and tokenizer of a GGUF file, which `source` finds when it is needed:
+    made where it is not there, and anew where a file in it is damaged."""
+    damage = sealed.damaged(target) if sealed.is_complete(target, target.name) else "not complete"
+    if damage:
+        if target.is_dir():
+            print(f"{target} is not whole ({damage}), so the model is converted anew", file=sys.stderr, flush=True)
+        _convert(source(), target)
+    return target
 
-    Written under a temporary name and moved as a whole, so that the folder is complete when it exists.
-    """
+
+def _convert(gguf: Path, target: Path) -> None:
+    """De-quantize a GGUF file to float32. Written under a temporary name and moved as a whole, so that the folder is
+    complete when it exists."""
     import torch
 
     target.parent.mkdir(parents=True, exist_ok=True)
-    temporary = Path(tempfile.mkdtemp(dir=target.parent, prefix=".part-"))
-    try:
+    with tempfile.TemporaryDirectory(dir=target.parent, prefix=".part-") as place:
+        made = Path(place, "model")
         with quiet():
             quantized, tokenizer = read(gguf.parent, torch.float32, gguf.name)
             # transformers marks the model as quantized and will not save it: its weights move to a plain one.
@@ -76,11 +88,10 @@ def convert(gguf: Path, target: Path) -> Path:
             del config["quantization_config"]
             model = type(quantized)(type(quantized.config).from_dict(config))
             model.load_state_dict(quantized.state_dict())
-            model.save_pretrained(temporary)
-            tokenizer.save_pretrained(temporary)
-        temporary.chmod(0o755)
-        if not target.is_dir():  # another process may have been faster
-            os.replace(temporary, target)
-    finally:
-        shutil.rmtree(temporary, ignore_errors=True)
-    return target
+            model.save_pretrained(made)
+            tokenizer.save_pretrained(made)
+        sealed.seal(made, target.name)
+        with lock.held(target.parent / f".lock-{target.name}", f"the model {target.name}", wait=True):
+            if target.exists():  # damaged, or another process was faster
+                os.replace(target, Path(place, "old"))
+            os.replace(made, target)

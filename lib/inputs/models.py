@@ -9,12 +9,12 @@ name until `load`.
 import hashlib
 import json
 import re
-from functools import lru_cache
 from pathlib import Path
 
 from lib.errors import InputError
 from lib.inputs import assets, checkpoints, hub_models, tiny
 from lib.inputs.checkpoints import KNOWN
+from lib.inputs.sealed import file_hash
 from lib.paths import CACHE, ROOT
 
 DTYPES = ("float32", "bfloat16", "float16")
@@ -81,7 +81,7 @@ def fingerprint(name: str) -> str:
     if place is None:
         return f"{hub_models.repository(name)[0]}@{hub_models.config_file(name).parent.name}"
     files = sorted(p for p in (place.iterdir() if place.is_dir() else [place]) if p.is_file())
-    digest = hashlib.sha256("".join(f"{p.name}\0{_file_hash(p)}\n" for p in files).encode()).hexdigest()
+    digest = hashlib.sha256("".join(f"{p.name}\0{file_hash(p)}\n" for p in files).encode()).hexdigest()
     return f"{place.name}:{digest}"
 
 
@@ -108,11 +108,11 @@ def _folder(name: str) -> Path:
     """A folder of safetensors and tokenizer for a name that `check` let pass, made or fetched if need be."""
     if name in KNOWN:
         target = CACHE / "models" / f"{name}-{assets.pin(name)[:12]}-{CONVERSION}"
-        return target if target.is_dir() else checkpoints.convert(assets.fetch(name) / KNOWN[name].gguf, target)
+        return checkpoints.converted(lambda: assets.fetch(name) / KNOWN[name].gguf, target)
     place = _local(name) or hub_models.snapshot(name)
     if place.is_file():
-        target = CACHE / "models" / f"{place.stem}-{_file_hash(place)[:12]}-{CONVERSION}"
-        return target if target.is_dir() else checkpoints.convert(place, target)
+        target = CACHE / "models" / f"{place.stem}-{file_hash(place)[:12]}-{CONVERSION}"
+        return checkpoints.converted(lambda: place, target)
     if not list(place.glob("*.safetensors")):
         raise InputError(f"model {name} has no *.safetensors file. Pickled checkpoints (.bin, .pt) can run "
                          "code when they are opened and are refused; convert it with save_pretrained, or "
@@ -152,14 +152,3 @@ def _check_config(name: str, config: dict) -> None:
     else:
         return
     raise InputError(f"model {name} cannot be used: {reason}")
-
-
-@lru_cache(maxsize=64)
-def _hash_of(path: Path, size: int, changed: int) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def _file_hash(path: Path) -> str:
-    """SHA-256 (hex) of a file, read again only when its size or time of change is another."""
-    return _hash_of(path, path.stat().st_size, path.stat().st_mtime_ns)

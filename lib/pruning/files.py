@@ -18,13 +18,13 @@ from torch import Tensor
 from lib.errors import InputError
 from lib.pruning.pruned import Pruned
 
-FORMAT = 1
+FORMAT = 2
 WEIGHTS = "weights/"  # the kept weights of `layer` are the tensor `weights/layer`
 
 
 def save(pruned: Pruned, path: Path) -> None:
     """Write masks (one bit a weight, 1 = kept), changed weights and report atomically. The metadata carries a
-    digest of both, so that a damaged file is found when it is read.
+    digest of all of it, so that a damaged file is found when it is read.
 
     Raises InputError when the disk has no room for it; then nothing is left behind.
     """
@@ -33,7 +33,8 @@ def save(pruned: Pruned, path: Path) -> None:
     tensors |= {WEIGHTS + name: values.contiguous() for name, values in pruned.weights.items()}
     about = {"format": FORMAT, "method": pruned.method, "sparsity": pruned.sparsity, "pattern": pruned.pattern,
              "group": pruned.group, "layers": pruned.layers, "block_errors": pruned.block_errors,
-             "shapes": {name: list(mask.shape) for name, mask in pruned.masks.items()}, "digest": _digest(tensors)}
+             "shapes": {name: list(mask.shape) for name, mask in pruned.masks.items()}}
+    about["digest"] = _digest(tensors, about)
     size = sum(tensor.nbytes for tensor in tensors.values())
     free = shutil.disk_usage(path.parent).free
     if free < size:
@@ -61,7 +62,7 @@ def load(path: Path) -> Pruned:
         if about.get("format") != FORMAT:
             raise ValueError(f"{path} is not a pruned model of format {FORMAT}")
         tensors = {name: file.get_tensor(name) for name in file.keys()}
-    if _digest(tensors) != about["digest"]:
+    if about.pop("digest", None) != _digest(tensors, about):
         raise ValueError(f"{path} is damaged: its bits do not have the digest it states")
     masks = {name: _unpacked(tensors[name], shape) for name, shape in about["shapes"].items()}
     weights = {name.removeprefix(WEIGHTS): values for name, values in tensors.items() if name.startswith(WEIGHTS)}
@@ -86,8 +87,8 @@ def _unpacked(bits: Tensor, shape: list[int]) -> Tensor:
     return torch.from_numpy(np.unpackbits(bits.numpy(), count=count).astype(bool).reshape(shape))
 
 
-def _digest(tensors: dict[str, Tensor]) -> str:
-    digest = hashlib.sha256()
+def _digest(tensors: dict[str, Tensor], about: dict) -> str:
+    digest = hashlib.sha256(json.dumps(about, sort_keys=True).encode())
     for name in sorted(tensors):
         digest.update(name.encode() + b"\0")
         digest.update(tensors[name].reshape(-1).view(torch.uint8).numpy())

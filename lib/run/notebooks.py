@@ -12,13 +12,13 @@ import papermill
 from nbclient.exceptions import DeadKernelError
 from papermill.exceptions import PapermillExecutionError
 
-from lib.paths import FIGURES, NOTEBOOKS, ROOT
+from lib.paths import EXECUTED, FIGURES, NOTEBOOKS, ROOT, shown
 from lib.run import progress, provenance
 from lib.study import Study
 
-
-# A kernel warns at each start that its connection, within this machine, is not encrypted; its errors are still shown.
-QUIET = ["--IPKernelApp.log_level=ERROR"]
+# Else a kernel says at each start that its connection, within this machine, is not encrypted, and of a cell that failed
+# that it was interrupted. What went wrong is in the notebook and in NotebookError.
+QUIET = ["--IPKernelApp.log_level=CRITICAL"]
 
 
 class NotebookError(RuntimeError):
@@ -37,7 +37,7 @@ class Job:
     @property
     def folder(self) -> Path:
         """Redrawn notebooks go apart: the committed ones keep the provenance of the run that computed."""
-        return NOTEBOOKS / "executed" / ("redraw" if self.redraw else self.study.label)
+        return EXECUTED / ("redraw" if self.redraw else self.study.label)
 
 
 def sources(only: str | None = None) -> list[Path]:
@@ -74,7 +74,7 @@ def execute(job: Job, source: Path) -> float:
     except (PapermillExecutionError, DeadKernelError) as error:
         reason = f"{error.ename}: {error.evalue}" if isinstance(error, PapermillExecutionError) else str(error)
         raise NotebookError(f"a cell of {source.name} failed: {reason}. The notebook up to that cell is "
-                            f"{partial.relative_to(ROOT)}; what was computed is kept, so the same command goes on "
+                            f"{shown(partial)}; what was computed is kept, so the same command goes on "
                             "from there") from error
     finally:
         prepared.unlink(missing_ok=True)

@@ -19,9 +19,9 @@ from nbconvert import HTMLExporter
 from pygments.formatters import HtmlFormatter
 
 from lib.errors import InputError
-from lib.paths import FIGURES, NOTEBOOKS, ROOT
+from lib.paths import EXECUTED, FIGURES, OUTPUT, shown
 
-SITE = ROOT / "site"
+SITE = OUTPUT / "site"
 FIRST = "published"
 FORMULA = re.compile(r"\$([^$]+)\$")
 ASIDE = "\ue000"  # stands for a formula; no text has this character
@@ -45,8 +45,8 @@ PAGE = """<!doctype html>
 
 def build() -> Path:
     """Write the site anew and return its index. Raises InputError when no notebook has been executed."""
-    runs = [FIRST, *sorted(p.name for p in (NOTEBOOKS / "executed").iterdir() if p.name not in (FIRST, "redraw"))]
-    pages = {label: sorted(p for p in (NOTEBOOKS / "executed" / label).glob("[0-9][0-9]_*.ipynb") if "." not in p.stem)
+    runs = [FIRST, *sorted(p.name for p in EXECUTED.iterdir() if p.name not in (FIRST, "redraw"))]
+    pages = {label: sorted(p for p in (EXECUTED / label).glob("[0-9][0-9]_*.ipynb") if "." not in p.stem)
              for label in runs}
     if not any(pages.values()):
         raise InputError("no executed notebook is there to report; run `make figures` first")
@@ -121,4 +121,4 @@ def _contents(label: str, notebooks: list[Path]) -> str:
 
 
 if __name__ == "__main__":
-    print(build().relative_to(ROOT))
+    print(shown(build()))

@@ -6,6 +6,7 @@ are single files under data/results/published/.
 """
 
 import hashlib
+import io
 import json
 import os
 import sys
@@ -92,13 +93,18 @@ def run_folder(study: Study) -> Path:
 
 
 def write(study: Study, table: str, frame: pd.DataFrame) -> None:
-    """Add the frame's cells to the run as one part, whole or not at all."""
-    name = hashlib.sha256("".join(sorted(frame["cell"].unique())).encode()).hexdigest()[:16]
-    write_parquet(frame, run_folder(study) / table / f"{name}.parquet")
+    """Add the frame's cells to the run as one part, whole or not at all, in place of an earlier part of the same
+    cells. Its name ends in a digest of its bytes."""
+    cells = hashlib.sha256("".join(sorted(frame["cell"].unique())).encode()).hexdigest()[:16]
+    folder = run_folder(study) / table
+    path = write_parquet(frame, folder / f"{cells}.parquet", digested=True)
+    for before in folder.glob(f"{cells}-*.parquet"):
+        if before != path:
+            before.unlink(missing_ok=True)
 
 
-def write_parquet(frame: pd.DataFrame, path: Path) -> None:
-    """Write atomically, with checksums of the pages so that a damaged file is noticed."""
+def write_parquet(frame: pd.DataFrame, path: Path, digested: bool = False) -> Path:
+    """Write atomically and return the path; `digested`: with 16 hex digits of the file's SHA-256 in its name."""
     path.parent.mkdir(parents=True, exist_ok=True)
     handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=".part-")
     os.close(handle)
@@ -106,15 +112,29 @@ def write_parquet(frame: pd.DataFrame, path: Path) -> None:
         pq.write_table(pa.Table.from_pandas(frame, preserve_index=False), temporary, compression="zstd",
                        write_page_checksum=True)
         os.chmod(temporary, 0o644)
+        if digested:
+            path = path.with_stem(f"{path.stem}-{_digest(Path(temporary).read_bytes())}")
         os.replace(temporary, path)
     except BaseException:
         os.unlink(temporary)
         raise
+    return path
 
 
-def read_parquet(path: Path) -> pd.DataFrame:
-    """The frame, its page checksums verified. Raises OSError or pyarrow.ArrowException when damaged."""
-    return pq.read_table(path, page_checksum_verification=True).to_pandas()
+def _digest(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()[:16]
+
+
+def _part(path: Path) -> pd.DataFrame:
+    """The rows of a part. Raises ValueError when its bytes are not those that its name tells."""
+    data = path.read_bytes()
+    if not path.stem.endswith(f"-{_digest(data)}"):
+        raise ValueError("its bytes do not have the digest in its name")
+    return _read(io.BytesIO(data))
+
+
+def _read(source: Path | io.BytesIO) -> pd.DataFrame:
+    return pq.read_table(source, page_checksum_verification=True).to_pandas()
 
 
 def own(study: Study, table: str) -> pd.DataFrame:
@@ -122,8 +142,8 @@ def own(study: Study, table: str) -> pd.DataFrame:
     frames = []
     for path in sorted((run_folder(study) / table).glob("*.parquet")):
         try:
-            frames.append(read_parquet(path))
-        except (OSError, pa.ArrowException) as error:
+            frames.append(_part(path))
+        except ValueError as error:
             print(f"{path} is damaged ({error}); its cells are computed again", file=sys.stderr)
             path.unlink()
     return pd.concat(frames, ignore_index=True) if frames else pd.DataFrame({"cell": []})
@@ -132,7 +152,7 @@ def own(study: Study, table: str) -> pd.DataFrame:
 def published(table: str) -> pd.DataFrame:
     """The committed table, without rows when there is none."""
     path = PUBLISHED / f"{table}.parquet"
-    return read_parquet(path) if path.is_file() else pd.DataFrame({"cell": []})
+    return _read(path) if path.is_file() else pd.DataFrame({"cell": []})
 
 
 def done(study: Study, table: str, cells: Iterable[str], fresh: bool) -> pd.DataFrame:

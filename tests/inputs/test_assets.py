@@ -129,13 +129,16 @@ def test_a_torn_asset_is_fetched_again(shop, damage):
     assets.verify("whole")
 
 
-def test_a_flipped_byte_is_found_by_verify(shop):
+def test_a_flipped_byte_is_found_by_verify_and_mended_by_fetch(shop, capsys):
     place = assets.fetch("whole")
     data = bytearray((place / "whole.bin").read_bytes())
     data[7] ^= 1
     (place / "whole.bin").write_bytes(data)
     with pytest.raises(AssetError, match="whole.bin .* damaged"):
         assets.verify("whole")
+    assets.fetch("whole")
+    assert "whole.bin is damaged, so whole is fetched again" in capsys.readouterr().err
+    assets.verify("whole")
 
 
 def test_another_pin_makes_another_asset(shop):

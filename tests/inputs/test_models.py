@@ -348,12 +348,30 @@ def test_a_gguf_file_is_converted_once_and_exactly(gguf_file, tmp_path, monkeypa
         assert np.array_equal(block.input_layernorm.weight.numpy(), values["attn_norm.weight"])
     assert tokenizer("aab", add_special_tokens=False)["input_ids"] == [97, 258]
     assert tokenizer.bos_token_id == 256 and not hasattr(model.config, "quantization_config")
-    (converted,) = (tmp_path / "cache" / "models").iterdir()
+    (converted,) = (tmp_path / "cache" / "models").glob("[!.]*")
     made = (converted / "model.safetensors").stat().st_mtime_ns
     assert torch.equal(models.load(str(gguf_file))[0](IDS).logits, model(IDS).logits)
     assert (converted / "model.safetensors").stat().st_mtime_ns == made
     assert capsys.readouterr().err == ""
     assert models.fingerprint(str(gguf_file)).startswith("small.gguf:")
+
+
+@pytest.mark.parametrize("damage", ["flipped", "cut", "gone"])
+def test_a_converted_model_that_is_damaged_is_named_and_made_anew(gguf_file, tmp_path, monkeypatch, capsys, damage):
+    monkeypatch.setattr(models, "CACHE", tmp_path / "cache")
+    expected = models.load(str(gguf_file))[0](IDS).logits
+    shard = next((tmp_path / "cache" / "models").glob("[!.]*")) / "model.safetensors"
+    whole = shard.read_bytes()
+    if damage == "gone":
+        shard.unlink()
+    else:
+        middle = len(whole) // 2
+        shard.write_bytes(whole[:middle] + (bytes([whole[middle] ^ 1]) + whole[middle + 1:] if damage == "flipped"
+                                            else b""))
+    assert torch.equal(models.load(str(gguf_file))[0](IDS).logits, expected)
+    said = capsys.readouterr().err
+    assert "converted anew" in said and ("model.safetensors" in said) == (damage == "flipped")
+    assert shard.read_bytes() == whole
 
 
 @pytest.mark.parametrize("share", [0.01, 0.1, 0.9])

@@ -1,6 +1,7 @@
 import resource
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 import torch
 
@@ -43,6 +44,17 @@ def test_a_damaged_file_is_never_read(pruned, tmp_path, capsys, damage):
     path.write_bytes({"cut": data[:-50], "flip": data, "other": b"nothing"}[damage])
     assert files.load_if_whole(path) is None
     assert "pruned again" in capsys.readouterr().err
+
+
+def test_no_flipped_bit_is_read(pruned, tmp_path):
+    """Header, report, masks: every byte of the file is under the digest, or the file no longer opens."""
+    path = tmp_path / "p.safetensors"
+    files.save(pruned, path)
+    whole = path.read_bytes()
+    rng = np.random.default_rng(0)
+    for at in [*range(0, 400, 7), *rng.integers(0, len(whole), 200)]:
+        path.write_bytes(whole[:at] + bytes([whole[at] ^ 1 << int(rng.integers(8))]) + whole[at + 1:])
+        assert files.load_if_whole(path) is None, f"byte {at} of {len(whole)}"
 
 
 def test_no_file_is_no_damage(tmp_path, capsys):

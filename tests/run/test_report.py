@@ -32,7 +32,7 @@ class Reader(HTMLParser):
 @pytest.fixture
 def executed(tmp_path, monkeypatch):
     """Two executed notebooks of two runs in a folder of their own."""
-    monkeypatch.setattr(report, "NOTEBOOKS", tmp_path / "notebooks")
+    monkeypatch.setattr(report, "EXECUTED", tmp_path / "notebooks" / "executed")
     monkeypatch.setattr(report, "FIGURES", tmp_path / "figures")
     monkeypatch.setattr(report, "SITE", tmp_path / "site")
     for label in ("published", "mine"):

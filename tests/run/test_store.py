@@ -73,6 +73,22 @@ def test_a_damaged_part_is_computed_again(study, damage, capsys):
     pd.testing.assert_frame_equal(table, whole)
 
 
+def test_no_flipped_bit_is_read(study, capsys):
+    store.collect(study, "t", visits(study)[:1], Compute(), False)
+    (part,) = (store.run_folder(study) / "pruning").glob("*.parquet")
+    whole = part.read_bytes()
+    for at in range(len(whole)):
+        part.write_bytes(flip(whole, at))
+        assert store.own(study, "pruning").empty and not part.exists(), f"byte {at} of {len(whole)}"
+    assert capsys.readouterr().err.count(part.name) == len(whole)
+
+
+def test_a_part_takes_the_place_of_an_earlier_one_of_the_same_cells(study):
+    for seconds in (1, 2):
+        store.write(study, "timings", pd.DataFrame({"cell": ["a"], "seconds": [seconds]}))
+    assert store.own(study, "timings")["seconds"].tolist() == [2]
+
+
 def flip(data: bytes, at: int) -> bytes:
     return data[:at] + bytes([data[at] ^ 0x10]) + data[at + 1:]
 
