@@ -29,7 +29,7 @@ from lib.study import Study, Variant
 SCHEMA = dict.fromkeys(("calibration", "norm_similarity", "pruning", "block_error", "segment_nll", "task_items",
                         "layer_error", "subspaces", "retrieval", "identification", "mask_overlap", "mask_changes",
                         "mask_swap", "neurons", "neuron_shift", "neuron_pruned", "neuron_halves", "silencing",
-                        "robustness", "mixture_nll", "mixture_items", "timings"), 1) | {"mask_overlap": 2, "subspaces": 2}
+                        "robustness", "mixture_nll", "mixture_items", "timings"), 1) | {"mask_overlap": 2}
 PUBLISHED = RESULTS / "published"
 
 

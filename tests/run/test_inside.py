@@ -24,7 +24,7 @@ def test_subspaces_have_every_language_layer_part_and_control():
     assert parts["cell"].nunique() == 4 and set(parts["method"]) == {"wanda", "sparsegpt"}
     sizes = parts.groupby(["cell", "variant", "control"]).size()
     assert set(sizes) == {3 * 4 * 2}, "languages x layers x parts"
-    assert set(parts.loc[parts["control"] != "none", "variant"]) == {"centred", "trimmed"}
+    assert set(parts.loc[parts["control"] != "none", "variant"]) == {"centred"}
     assert set(tables["retrieval"]["method"]) == set(tables["identification"]["method"]) == {"dense", *parts["method"]}
     shares = parts[parts["control"] == "none"].groupby(["cell", "language", "layer", "variant"])["share"].sum()
     assert np.allclose(shares, 1, atol=1e-5)

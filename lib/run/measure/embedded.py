@@ -45,5 +45,4 @@ def _rows(table: str, dense: np.ndarray, pruned: np.ndarray, languages: tuple[st
         by = ["language", "layer", "part", "variant", "control", "chance", "n"]
         return frame.groupby(by, sort=False)["accuracy"].mean().reset_index().to_dict("records")
     return [row for control in analysis.CONTROLS for row in analysis.parts(
-        dense, pruned, languages, variants=[v for v in analysis.VARIANTS if control == "none" or v != "raw"],
-        control=control)]
+        dense, pruned, languages, variants=analysis.VARIANTS if control == "none" else ["centred"], control=control)]
