@@ -15,7 +15,7 @@ from lib import lock
 from lib.errors import InputError, exit_code
 from lib.inputs import assets, tasks
 from lib.paths import CACHE, FIGURES, OUTPUT, RESULTS, ROOT, shown
-from lib.run import notebooks, progress
+from lib.run import cluster, notebooks, progress
 from lib.study import Study
 
 # For the kernels: glibc gives large tensors back to the system and clears them anew at every use. Keeping them
@@ -33,6 +33,9 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m lib.reproduce", description=__doc__.split("\n")[0])
     parser.add_argument("--profile", default="default", help="how much is computed (default: %(default)s)")
     parser.add_argument("--only", metavar="NN", help="only the notebooks whose name begins with this")
+    where = parser.add_mutually_exclusive_group()
+    where.add_argument("--workers", metavar="N", type=_count, help="compute in N processes of this machine")
+    where.add_argument("--scheduler", metavar="ADDRESS", help="compute on the workers of this Dask scheduler")
     parser.add_argument("--set", metavar="KEY=VALUE", action="append", default=[], dest="settings",
                         help="override a setting of the profile; lists as a,b,c")
     mode = parser.add_mutually_exclusive_group()
@@ -40,6 +43,12 @@ def _parser() -> argparse.ArgumentParser:
     mode.add_argument("--publish", action="store_true", help="write the run into the published tables")
     parser.add_argument("--fresh", action="store_true", help="do not take published cells as computed")
     return parser
+
+
+def _count(word: str) -> int:
+    if not word.isdecimal() or word == "0":
+        raise argparse.ArgumentTypeError(f"{word!r} is no number of processes; give 1 or more")
+    return int(word)
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -61,7 +70,8 @@ def run(arguments: argparse.Namespace) -> int:
     runs = CACHE / "runs"
     check_writable([FIGURES / study.label, job.folder, runs, *([] if arguments.redraw else [runs / study.profile]),
                     *([RESULTS / "published"] if arguments.publish else [])])
-    with lock.held(runs / f".lock-{study.profile}", f"the run folder of profile {study.profile} in {OUTPUT}"):
+    with lock.held(runs / f".lock-{study.profile}", f"the run folder of profile {study.profile} in {OUTPUT}"), \
+            cluster.started(arguments.workers, arguments.scheduler):
         return execute(job, todo, arguments)
 
 

@@ -2,7 +2,7 @@ import re
 
 from lib.paths import ROOT
 
-RENAMED = {"pytorch-cpu": "torch", "matplotlib-base": "matplotlib"}  # conda's name -> pip's
+RENAMED = {"pytorch-cpu": "torch", "matplotlib-base": "matplotlib", "dask-core": "dask"}  # conda's name -> pip's
 
 
 def test_conda_and_pip_name_the_same_versions():

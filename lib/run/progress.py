@@ -6,26 +6,26 @@ tqdm. Neither leaves anything in a notebook that reproduce has executed.
 
 import os
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable
 
 from tqdm import tqdm
 
 LOG = "COMPENDIUM_PROGRESS"  # environment variable: the file that reproduce follows
 
 
-def visits(what: str, items: Sequence) -> Iterator:
-    """Yield the items, reporting each as it is finished. Items are named by their `label`."""
+def report(what: str, finished: Iterable, total: int) -> None:
+    """Go through items as they are finished, `total` in all, and report each. Items are named by their `label`."""
     log = os.environ.get(LOG)
     if not log:
-        yield from tqdm(items, desc=what, mininterval=1, disable=not items)
+        for _ in tqdm(finished, desc=what, total=total, mininterval=1, disable=not total):
+            pass
         return
     start = time.monotonic()
-    for k, item in enumerate(items, 1):
-        yield item
+    for k, item in enumerate(finished, 1):
         each = (time.monotonic() - start) / k
+        left = minutes(each * (total - k))
         with open(log, "a") as file:
-            file.write(f"{what} {k}/{len(items)}  {item.label}  {each:.1f} s each, "
-                       f"{minutes(each * (len(items) - k))} left here\n")
+            file.write(f"{what} {k}/{total}  {item.label}  {each:.1f} s each, {left} left here\n")
 
 
 def minutes(seconds: float) -> str:

@@ -6,23 +6,20 @@ are single files under data/results/published/.
 """
 
 import hashlib
-import io
 import json
 import os
-import sys
-import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import pandas as pd
-import pyarrow as pa
-import pyarrow.parquet as pq
 
 from lib.errors import InputError
 from lib.paths import CACHE, RESULTS
-from lib.run import progress
+from lib.run import cluster, parts, progress
 from lib.study import Study, Variant
 
 # Raised by hand when the meaning of a table's values changes: cells computed before then no longer count.
@@ -31,6 +28,7 @@ SCHEMA = dict.fromkeys(("calibration", "norm_similarity", "pruning", "block_erro
                         "mask_swap", "neurons", "neuron_shift", "neuron_pruned", "neuron_halves", "silencing",
                         "robustness", "mixture_nll", "mixture_items", "timings"), 1) | {"mask_overlap": 2}
 PUBLISHED = RESULTS / "published"
+_planned: list | None = None  # see `planning`
 
 
 @dataclass(frozen=True)
@@ -40,6 +38,11 @@ class Visit:
 
     variant: Variant
     cells: dict[str, dict[str, dict]]
+
+    def without(self, have: dict[str, set[str]]) -> "Visit":
+        """The visit with the cells that are not in `have`, by table."""
+        return Visit(self.variant, {table: {c: extra for c, extra in cells.items() if c not in have[table]}
+                                    for table, cells in self.cells.items()})
 
     @property
     def label(self) -> str:
@@ -52,24 +55,44 @@ Compute = Callable[[Visit, dict[str, dict[str, dict]]], Iterator[tuple[str, pd.D
 def collect(study: Study, what: str, visits: Sequence[Visit], compute: Compute, fresh: bool
             ) -> dict[str, pd.DataFrame]:
     """Every table the visits fill, complete. `compute(visit, missing)` yields (table, rows) for the cells of
-    the visit that are missing, and is called only where one is; its rows are written as they come.
+    the visit that are missing, and is called only where one is, by the workers of a cluster where there is one
+    (lib.run.cluster); its rows are written as they come.
 
     Raises InputError when something is missing and this process may only redraw.
     """
     tables = list(visits[0].cells)
     cells = {table: [cell for visit in visits for cell in visit.cells[table]] for table in tables}
     have = {table: set(done(study, table, cells[table], fresh)["cell"]) for table in tables}
-    pending = [v for v in visits if any(v.cells[table].keys() - have[table] for table in tables)]
+    pending = [v for v in (visit.without(have) for visit in visits) if any(v.cells.values())]
+    if _planned is not None:
+        _planned.extend((what, visit) for visit in pending)
+        pending = []
     if pending and redraw_only():
         raise InputError(f"{len(pending)} of {len(visits)} visits of {what} are not in the published tables, and "
                          "redrawing computes nothing; run `make figures` or `make publish` first")
-    for visit in progress.visits(what, pending):
-        start = time.monotonic()
-        missing = {table: {c: e for c, e in visit.cells[table].items() if c not in have[table]} for table in tables}
-        for table, frame in compute(visit, missing):
-            write(study, table, frame)
-        _time(study, what, visit.variant, time.monotonic() - start)
+    run = partial(_run, study, what, compute)
+    progress.report(what, cluster.each(run, pending) if cluster.address() else map(run, pending), len(pending))
     return {table: done(study, table, cells[table], fresh) for table in tables}
+
+
+def _run(study: Study, what: str, compute: Compute, visit: Visit) -> Visit:
+    start = time.monotonic()
+    for table, frame in compute(visit, visit.cells):
+        write(study, table, frame)
+    _time(study, what, visit.variant, time.monotonic() - start)
+    return visit
+
+
+@contextmanager
+def planning() -> Iterator[list[tuple[str, Visit]]]:
+    """While open, nothing is computed: (what, visit with the cells that are missing) of every visit that would be is
+    added to the list, and tables hold what is there."""
+    global _planned
+    _planned = planned = []
+    try:
+        yield planned
+    finally:
+        _planned = None
 
 
 def _time(study: Study, what: str, variant: Variant, seconds: float) -> None:
@@ -92,66 +115,19 @@ def run_folder(study: Study) -> Path:
 
 
 def write(study: Study, table: str, frame: pd.DataFrame) -> None:
-    """Add the frame's cells to the run as one part, whole or not at all, in place of an earlier part of the same
-    cells. Its name ends in a digest of its bytes."""
-    cells = hashlib.sha256("".join(sorted(frame["cell"].unique())).encode()).hexdigest()[:16]
-    folder = run_folder(study) / table
-    path = write_parquet(frame, folder / f"{cells}.parquet", digested=True)
-    for before in folder.glob(f"{cells}-*.parquet"):
-        if before != path:
-            before.unlink(missing_ok=True)
-
-
-def write_parquet(frame: pd.DataFrame, path: Path, digested: bool = False) -> Path:
-    """Write atomically and return the path; `digested`: with 16 hex digits of the file's SHA-256 in its name."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=".part-")
-    os.close(handle)
-    try:
-        pq.write_table(pa.Table.from_pandas(frame, preserve_index=False), temporary, compression="zstd",
-                       write_page_checksum=True)
-        os.chmod(temporary, 0o644)
-        if digested:
-            path = path.with_stem(f"{path.stem}-{_digest(Path(temporary).read_bytes())}")
-        os.replace(temporary, path)
-    except BaseException:
-        os.unlink(temporary)
-        raise
-    return path
-
-
-def _digest(data: bytes) -> str:
-    return hashlib.sha256(data).hexdigest()[:16]
-
-
-def _part(path: Path) -> pd.DataFrame:
-    """The rows of a part. Raises ValueError when its bytes are not those that its name tells."""
-    data = path.read_bytes()
-    if not path.stem.endswith(f"-{_digest(data)}"):
-        raise ValueError("its bytes do not have the digest in its name")
-    return _read(io.BytesIO(data))
-
-
-def _read(source: Path | io.BytesIO) -> pd.DataFrame:
-    return pq.read_table(source, page_checksum_verification=True).to_pandas()
+    """Add the frame's cells to the run."""
+    parts.write(run_folder(study) / table, frame)
 
 
 def own(study: Study, table: str) -> pd.DataFrame:
-    """All cells of this profile's own run. A damaged part is named, removed and so computed again."""
-    frames = []
-    for path in sorted((run_folder(study) / table).glob("*.parquet")):
-        try:
-            frames.append(_part(path))
-        except ValueError as error:
-            print(f"{path} is damaged ({error}); its cells are computed again", file=sys.stderr)
-            path.unlink()
-    return pd.concat(frames, ignore_index=True) if frames else pd.DataFrame({"cell": []})
+    """All cells of this profile's own run."""
+    return parts.read(run_folder(study) / table)
 
 
 def published(table: str) -> pd.DataFrame:
     """The committed table, without rows when there is none."""
     path = PUBLISHED / f"{table}.parquet"
-    return _read(path) if path.is_file() else pd.DataFrame({"cell": []})
+    return parts.read_file(path) if path.is_file() else pd.DataFrame({"cell": []})
 
 
 def done(study: Study, table: str, cells: Iterable[str], fresh: bool) -> pd.DataFrame:

@@ -1,7 +1,7 @@
 import pandas as pd
 import pytest
 
-from lib.run import compare, store
+from lib.run import compare, parts, store
 from lib.study import Study, Variant
 
 
@@ -21,13 +21,13 @@ def rows(study, nll, segments=3):
 
 
 def test_units_are_compared_though_the_cells_differ(study):
-    store.write_parquet(rows(study, 10.0, 5), store.PUBLISHED / "segment_nll.parquet")
+    parts.write_file(rows(study, 10.0, 5), store.PUBLISHED / "segment_nll.parquet")
     store.write(study, "segment_nll", rows(study, 10.0, 3))
     assert "segment_nll.nll (dense): 3 of 3 units within 0.001, largest deviation 0\n" in compare.report(study) + "\n"
 
 
 def test_a_deviation_beyond_tolerance_is_counted(study):
-    store.write_parquet(rows(study, 10.0), store.PUBLISHED / "segment_nll.parquet")
+    parts.write_file(rows(study, 10.0), store.PUBLISHED / "segment_nll.parquet")
     changed = rows(study, 10.0)
     changed.loc[1, "nll"] *= 1.01
     store.write(study, "segment_nll", changed)

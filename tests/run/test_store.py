@@ -4,7 +4,7 @@ import pandas as pd
 import pytest
 
 from lib.errors import InputError
-from lib.run import store
+from lib.run import parts, store
 from lib.run.store import Visit
 from lib.study import Study
 
@@ -95,7 +95,7 @@ def flip(data: bytes, at: int) -> bytes:
 
 def test_published_cells_count_unless_fresh(study):
     table = store.collect(study, "t", visits(study), Compute(), False)["pruning"]
-    store.write_parquet(table, store.PUBLISHED / "pruning.parquet")
+    parts.write_file(table, store.PUBLISHED / "pruning.parquet")
     for part in (store.run_folder(study) / "pruning").glob("*.parquet"):
         part.unlink()
     stale, anew = Compute(), Compute()
@@ -118,5 +118,5 @@ def test_a_schema_raised_makes_other_cells(monkeypatch):
 
 def test_a_failed_write_leaves_nothing(tmp_path):
     with pytest.raises(Exception, match="Conversion|could not|Expected|tried to convert"):
-        store.write_parquet(pd.DataFrame({"a": [1, "x", object()]}), tmp_path / "t.parquet")
+        parts.write_file(pd.DataFrame({"a": [1, "x", object()]}), tmp_path / "t.parquet")
     assert list(tmp_path.iterdir()) == []

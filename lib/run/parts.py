@@ -1,0 +1,68 @@
+"""Files that tables are made of: written whole or not at all, and never read when damaged.
+
+A part is named by its cells and by its bytes, `<cells>-<digest>.parquet`, 16 hex digits each.
+"""
+
+import hashlib
+import io
+import os
+import sys
+import tempfile
+from pathlib import Path
+
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+
+def write(folder: Path, frame: pd.DataFrame) -> None:
+    """Add the frame's cells as one part, in place of an earlier part of the same cells."""
+    cells = _digest("".join(sorted(frame["cell"].unique())).encode())
+    path = write_file(frame, folder / f"{cells}.parquet", digested=True)
+    for before in folder.glob(f"{cells}-*.parquet"):
+        if before != path:
+            before.unlink(missing_ok=True)
+
+
+def read(folder: Path) -> pd.DataFrame:
+    """All parts. A damaged one is named, removed, and so computed again."""
+    frames = []
+    for path in sorted(folder.glob("*.parquet")):
+        try:
+            data = path.read_bytes()
+        except FileNotFoundError:  # another process has just put a newer part of the same cells in its place
+            continue
+        if path.stem.endswith(f"-{_digest(data)}"):
+            frames.append(read_file(io.BytesIO(data)))
+        else:
+            print(f"{path} is damaged: its bytes do not have the digest in its name; its cells are computed again",
+                  file=sys.stderr)
+            path.unlink(missing_ok=True)
+    return pd.concat(frames, ignore_index=True) if frames else pd.DataFrame({"cell": []})
+
+
+def write_file(frame: pd.DataFrame, path: Path, digested: bool = False) -> Path:
+    """Write atomically and return the path; `digested`: with the digest of the bytes in its name."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=".part-")
+    os.close(handle)
+    try:
+        pq.write_table(pa.Table.from_pandas(frame, preserve_index=False), temporary, compression="zstd",
+                       write_page_checksum=True)
+        os.chmod(temporary, 0o644)
+        if digested:
+            path = path.with_stem(f"{path.stem}-{_digest(Path(temporary).read_bytes())}")
+        os.replace(temporary, path)
+    except BaseException:
+        os.unlink(temporary)
+        raise
+    return path
+
+
+def read_file(source: Path | io.BytesIO) -> pd.DataFrame:
+    """The frame, its page checksums verified. Raises OSError or pyarrow.ArrowException when damaged."""
+    return pq.read_table(source, page_checksum_verification=True).to_pandas()
+
+
+def _digest(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()[:16]
