@@ -15,7 +15,7 @@ from lib import lock
 from lib.errors import InputError, exit_code
 from lib.inputs import assets, tasks
 from lib.paths import CACHE, FIGURES, OUTPUT, RESULTS, ROOT, shown
-from lib.run import cluster, notebooks, progress
+from lib.run import cluster, notebooks, plan, progress
 from lib.study import Study
 
 # For the kernels: glibc gives large tensors back to the system and clears them anew at every use. Keeping them
@@ -41,6 +41,7 @@ def _parser() -> argparse.ArgumentParser:
     mode = parser.add_mutually_exclusive_group()
     mode.add_argument("--redraw", action="store_true", help="draw from the published tables only, compute nothing")
     mode.add_argument("--publish", action="store_true", help="write the run into the published tables")
+    mode.add_argument("--plan", action="store_true", help="say what would be computed and what it needs, and stop")
     parser.add_argument("--fresh", action="store_true", help="do not take published cells as computed")
     return parser
 
@@ -64,12 +65,15 @@ def run(arguments: argparse.Namespace) -> int:
     if not todo:
         raise InputError(f"--only {arguments.only}: no notebook begins so; there are "
                          f"{', '.join(p.stem for p in notebooks.sources())}")
-    for name, value in ALLOCATOR.items():
-        os.environ.setdefault(name, value)
     job = notebooks.Job(study, overrides, arguments.fresh, arguments.redraw)
     runs = CACHE / "runs"
+    if arguments.plan:
+        print(plan.text(plan.plan(study, arguments.fresh, arguments.only)))
+        return 0
     check_writable([FIGURES / study.label, job.folder, runs, *([] if arguments.redraw else [runs / study.profile]),
                     *([RESULTS / "published"] if arguments.publish else [])])
+    if not arguments.redraw:
+        plan.refuse_if_too_large(plan.plan(study, arguments.fresh, arguments.only))
     with lock.held(runs / f".lock-{study.profile}", f"the run folder of profile {study.profile} in {OUTPUT}"), \
             cluster.started(arguments.workers, arguments.scheduler):
         return execute(job, todo, arguments)
@@ -78,6 +82,8 @@ def run(arguments: argparse.Namespace) -> int:
 def execute(job: notebooks.Job, todo: list[Path], arguments: argparse.Namespace) -> int:
     """Fetch what is needed, execute the notebooks, report; the caller holds the run folder's lock."""
     study = job.study
+    for name, value in ALLOCATOR.items():
+        os.environ.setdefault(name, value)
     if arguments.redraw:
         os.environ["COMPENDIUM_REDRAW"] = "1"
     else:

@@ -2,6 +2,7 @@
 
 import os
 import random
+import re
 import signal
 import subprocess
 import tempfile
@@ -41,9 +42,9 @@ def unbroken(tmp_path_factory) -> dict[str, bytes]:
 
 @pytest.fixture
 def small_disk():
-    """A mounted file system of 1 MB."""
+    """A mounted file system of 40 MB."""
     place = Path(tempfile.mkdtemp())
-    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", place], capture_output=True)
+    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=40m", "tmpfs", place], capture_output=True)
     if mounted.returncode:
         place.rmdir()
         pytest.skip("mounting a small file system needs root")
@@ -53,16 +54,35 @@ def small_disk():
 
 
 def test_a_full_disk_is_said_and_costs_nothing_that_was_computed(small_disk, unbroken):
-    full = run(small_disk, *MINIATURE, "--only", "02")
-    assert full.returncode == 1 and full.stderr.count("\n") == 1, full.stderr
-    assert "No space left" in full.stderr or "bytes and the disk has" in full.stderr
-    assert "what was computed is kept" in full.stderr
+    started = command(ROOT, *MINIATURE, "--only", "02")
+    started["env"] |= {"COMPENDIUM_OUTPUT": str(small_disk)}
+    filler, parts = small_disk / "filler", small_disk / "data/cache/runs/quick/pruning"
+    with subprocess.Popen(**started) as process:
+        while not list(parts.glob("*.parquet")):
+            assert process.poll() is None
+            time.sleep(0.01)
+        with filler.open("wb", buffering=0) as file, pytest.raises(OSError):
+            while True:
+                file.write(bytes(1000))
+        _, said = process.communicate()
+    assert process.returncode == 1 and said.count("\n") == 1, said
+    assert "No space left" in said or "bytes and the disk has" in said
+    assert "what was computed is kept" in said
     kept = written(small_disk)
     assert kept and kept.items() <= unbroken.items()
-    subprocess.run(["mount", "-o", "remount,size=64m", small_disk], check=True)
+    filler.unlink()
     assert run(small_disk, *MINIATURE, "--only", "02").returncode == 0
     assert run(small_disk, *MINIATURE, "--only", "03").returncode == 0
     assert written(small_disk) == unbroken
+
+
+def test_a_disk_that_is_too_small_is_refused_with_numbers_before_anything_is_written(small_disk):
+    with (small_disk / "filler").open("wb") as file:
+        file.write(bytes(39_000_000))
+    refused = run(small_disk, *MINIATURE, "--only", "02")
+    assert refused.returncode == 2
+    assert re.search(r"writes about 0\.0\d GB into .* and 0\.00 GB are free", refused.stderr), refused.stderr
+    assert written(small_disk) == {}
 
 
 def test_a_second_run_on_the_same_folder_is_refused_and_told_of_the_first(tmp_path):

@@ -20,10 +20,12 @@ class Known(NamedTuple):
 
     gguf: str
     context: int  # tokens
+    size: tuple[int, ...]  # the fields of lib.inputs.sizes.Size
 
 
-KNOWN = {"gemma-3-270m": Known("gemma-3-270m-q4_k_m.gguf", 32768),
-         "smollm2-135m": Known("SmolLM2-135M-Instruct.Q4_1.gguf", 8192)}
+KNOWN = {
+    "gemma-3-270m": Known("gemma-3-270m-q4_k_m.gguf", 32768, (268_098_176, 100_270_080, 5_573_632, 2048, 640)),
+    "smollm2-135m": Known("SmolLM2-135M-Instruct.Q4_1.gguf", 8192, (134_515_008, 106_168_320, 3_540_096, 1536, 576))}
 
 
 @contextmanager

@@ -54,6 +54,11 @@ def config_file(name: str) -> Path:
         return Path(hf_hub_download(place, "config.json", revision=revision))
 
 
+def is_there(name: str) -> bool:
+    """Whether weights of the model lie in the hub's cache."""
+    return bool(list(config_file(name).parent.glob("*.safetensors")))
+
+
 def snapshot(name: str) -> Path:
     """All files but pickles, at the commit of the configuration."""
     from huggingface_hub import snapshot_download

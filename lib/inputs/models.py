@@ -39,9 +39,9 @@ def load(name: str, dtype: str = "float32", device: str | None = None):
     if name in tiny.RECIPES:
         model, tokenizer = tiny.model(name).to(getattr(torch, dtype)), tiny.tokenizer()
     else:
-        folder = _folder(name)
+        place = folder(name)
         with checkpoints.quiet():
-            model, tokenizer = checkpoints.read(folder, getattr(torch, dtype))
+            model, tokenizer = checkpoints.read(place, getattr(torch, dtype))
     if not any(linear_layers(block) for block in find_blocks(model)[1]):
         raise InputError(f"model {name} ({type(model).__name__}) has no linear layers in its blocks, so "
                          "there is nothing to prune; give a transformer decoder")
@@ -57,7 +57,19 @@ def check(name: str) -> None:
         return
     place = _local(name)
     if place is None or place.is_dir():
-        _check_config(name, _config(name))
+        _check_config(name, config(name))
+
+
+def config(name: str) -> dict:
+    """config.json of a folder or hub id; empty for a GGUF file. A hub id's (a few KB) is fetched."""
+    place = _local(name)
+    if place is not None and place.is_file():
+        return {}
+    path = hub_models.config_file(name) if place is None else place / "config.json"
+    if not path.is_file():
+        raise InputError(f"the folder {place} has no config.json, so it is not a model; give the folder that "
+                         "holds config.json, or the .gguf file itself")
+    return json.loads(path.read_text())
 
 
 def context_length(name: str) -> int | None:
@@ -66,9 +78,9 @@ def context_length(name: str) -> int | None:
         return tiny.context_length(name)
     if name in KNOWN:
         return KNOWN[name].context
-    config = _config(name)
-    config = config | config.get("text_config", {})
-    return next((config[key] for key in ("max_position_embeddings", "n_positions") if config.get(key)), None)
+    settings = config(name)
+    settings = settings | settings.get("text_config", {})
+    return next((settings[key] for key in ("max_position_embeddings", "n_positions") if settings.get(key)), None)
 
 
 def fingerprint(name: str) -> str:
@@ -104,11 +116,17 @@ def _local(name: str) -> Path | None:
     return None
 
 
-def _folder(name: str) -> Path:
+def is_there(name: str) -> bool:
+    """Whether the model's safetensors lie on this machine, so that nothing is fetched or converted."""
+    if name in KNOWN:
+        return _converted(name).is_dir()
+    return name in tiny.RECIPES or _local(name) is not None or hub_models.is_there(name)
+
+
+def folder(name: str) -> Path:
     """A folder of safetensors and tokenizer for a name that `check` let pass, made or fetched if need be."""
     if name in KNOWN:
-        target = CACHE / "models" / f"{name}-{assets.pin(name)[:12]}-{CONVERSION}"
-        return checkpoints.converted(lambda: assets.fetch(name) / KNOWN[name].gguf, target)
+        return checkpoints.converted(lambda: assets.fetch(name) / KNOWN[name].gguf, _converted(name))
     place = _local(name) or hub_models.snapshot(name)
     if place.is_file():
         target = CACHE / "models" / f"{place.stem}-{file_hash(place)[:12]}-{CONVERSION}"
@@ -120,16 +138,9 @@ def _folder(name: str) -> Path:
     return place
 
 
-def _config(name: str) -> dict:
-    """config.json of a folder or hub id; empty for a GGUF file."""
-    place = _local(name)
-    if place is not None and place.is_file():
-        return {}
-    path = hub_models.config_file(name) if place is None else place / "config.json"
-    if not path.is_file():
-        raise InputError(f"the folder {place} has no config.json, so it is not a model; give the folder that "
-                         "holds config.json, or the .gguf file itself")
-    return json.loads(path.read_text())
+def _converted(name: str) -> Path:
+    """Where the safetensors of an asset lie, or will lie."""
+    return CACHE / "models" / f"{name}-{assets.pin(name)[:12]}-{CONVERSION}"
 
 
 def _check_config(name: str, config: dict) -> None:

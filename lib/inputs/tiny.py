@@ -44,15 +44,21 @@ def context_length(name: str) -> int | None:
     return settings.get("max_position_embeddings", settings.get("n_positions"))  # GPT-2 has the latter
 
 
+def config(name: str):
+    """The recipe's configuration, of transformers."""
+    from transformers import AutoConfig
+
+    kind, settings = RECIPES[name]
+    return AutoConfig.for_model(kind, **_IDS, **settings)
+
+
 def model(name: str):
     """The recipe's model in float32 on the CPU; the same weights at every call."""
     import torch
-    from transformers import AutoConfig, AutoModelForCausalLM
+    from transformers import AutoModelForCausalLM
 
-    kind, settings = RECIPES[name]
-    config = AutoConfig.for_model(kind, **_IDS, **settings)
     with torch.random.fork_rng(devices=[]):
-        made = AutoModelForCausalLM.from_config(config, dtype=torch.float32)
+        made = AutoModelForCausalLM.from_config(config(name), dtype=torch.float32)
     with torch.no_grad():
         for key, weight in made.named_parameters():
             values = _values(f"{name}/{key}", tuple(weight.shape), weight.mean().item())

@@ -27,7 +27,7 @@ def write(folder: Path, frame: pd.DataFrame) -> None:
 def read(folder: Path) -> pd.DataFrame:
     """All parts. A damaged one is named, removed, and so computed again."""
     frames = []
-    for path in sorted(folder.glob("*.parquet")):
+    for path in sorted(folder.glob("*-*.parquet")):
         try:
             data = path.read_bytes()
         except FileNotFoundError:  # another process has just put a newer part of the same cells in its place

@@ -22,7 +22,7 @@ def task_items(study: Study, fresh: bool = False) -> pd.DataFrame:
     pruned ones are asked everywhere."""
     dense = _dense(study, fresh)
     pruned = _pruned(study, "task_items", "downstream", dense, tuple(study.task_items()), fresh)
-    return pd.concat([frame for frame in (dense, pruned) if len(frame)], ignore_index=True)
+    return pd.concat([frame for frame in (dense, pruned) if len(frame)] or [dense], ignore_index=True)
 
 
 def mixture_items(study: Study, fresh: bool = False) -> pd.DataFrame:
@@ -55,7 +55,7 @@ def _pruned(study: Study, table: str, grid: str, dense: pd.DataFrame, tasks_aske
     places = _places(study)
     known = _above_chance(dense) if study.only_above_chance else dict.fromkeys(study.models, set(places))
     asked = {v: [cell for place, cell in places.items()
-                 if place[0] in tasks_asked and place in (known[v.model] or places)]
+                 if place[0] in tasks_asked and place in (known.get(v.model) or places)]
              for v in study.pruned(grid)}
     return _answers(study, table, {v: cells for v, cells in asked.items() if cells}, fresh)
 
@@ -92,6 +92,8 @@ def _source(study: Study, task: str, language: str):
 
 def _above_chance(dense: pd.DataFrame) -> dict[str, set[tuple[str, str]]]:
     """(task, language) pairs by model in which the dense model is above chance."""
+    if dense.empty:  # not measured yet (see lib.run.store.planning)
+        return {}
     known: dict[str, set] = {model: set() for model in dense["model"].unique()}
     for (model, task, language), rows in dense.groupby(["model", "task", "language"]):
         if above_chance(int(rows["correct"].sum()), len(rows), tasks.chance(task)):
