@@ -15,14 +15,17 @@ class AssetError(RuntimeError):
 
 def exit_code(work: Callable[[], int], interrupted: str, *failures: type[Exception]) -> int:
     """What `work` returns; 2 after an InputError, which is said, 1 after an AssetError, an OSError or one of
-    `failures`, and 1 after an interrupt, where `interrupted` says what became of the work."""
+    `failures`, and 1 after an interrupt. `interrupted` says what became of the work, there and after an OSError (a full
+    disk, say)."""
     try:
         return work()
     except InputError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
-    except (AssetError, OSError, *failures) as error:
+    except (AssetError, *failures) as error:
         print(f"error: {error}", file=sys.stderr)
+    except OSError as error:
+        print(f"error: {error}; {interrupted}", file=sys.stderr)
     except KeyboardInterrupt:
         print(f"interrupted; {interrupted}", file=sys.stderr)
     return 1

@@ -42,7 +42,8 @@ SOURCES = {
                                               "evaluation": "multilingual/c4-{code}-validation.tfrecord-*.json.gz"}),
     "ntrex": Source("ntrex", tuple(sorted(languages.EXTERNAL["ntrex"])), {"evaluation": "", "parallel": ""}, "test",
                     parallel=True),
-    "hellaswag": Source("hellaswag", tuple(HELLASWAG.split()), {"calibration": "data/{code}/val.jsonl"}),
+    "hellaswag": Source("hellaswag", tuple(HELLASWAG.split()), {"calibration": "data/{code}/val.jsonl"},
+                        documents=10_000),  # short ones
 }
 
 
