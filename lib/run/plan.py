@@ -123,7 +123,8 @@ def _memory(what: str, variant: Variant) -> float:
     tokens = variant.n_samples * variant.seqlen
     pruning = 2 * tokens * size.hidden * width + size.block * width + size.linear
     if variant.method in METHODS and METHODS[variant.method].compensates:
-        pruning += 36 * size.widest ** 2 + size.linear * (1 - variant.sparsity) * width  # Gram and factors; kept weights
+        pruning += 36 * size.widest ** 2  # the Gram matrix and its factors
+        pruning += size.linear * (1 - variant.sparsity) * width  # the kept weights
     reading = size.linear * (width * (2 if what == "signal-to-noise" else 1) + 1)
     return PROGRAM + size.parameters * width + (0 if variant.method == "dense" else max(pruning, reading))
 
