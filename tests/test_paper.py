@@ -30,8 +30,8 @@ def lines(language: str, count: int) -> list[str]:
     locale = Locale(language)
     names = [locale.territories.get(c, c) for c in sorted(Locale("en").territories) if c.isalpha()]
     names += [locale.languages.get(c, c) for c in sorted(Locale("en").languages)[:200]]
-    drawn = random.Random(0)
-    return [", ".join(names[k] for k in drawn.sample(range(len(names)), 12)) + "." for _ in range(count)]
+    drawn, (comma, stop) = random.Random(0), ("，", "。") if language == "zh" else (", ", ".")
+    return [comma.join(names[k] for k in drawn.sample(range(len(names)), 12)) + stop for _ in range(count)]
 
 
 def lay_out(place) -> None:
