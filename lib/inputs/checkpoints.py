@@ -43,6 +43,16 @@ def quiet():
             logging.enable_progress_bar()
 
 
+def tokenizer(folder: Path):
+    """The tokenizer of a folder. Raises InputError when it cannot be read."""
+    from transformers import AutoTokenizer
+
+    try:
+        return AutoTokenizer.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
+    except (OSError, ValueError, KeyError) as error:
+        raise InputError(f"the tokenizer in {folder} cannot be read: {error}") from error
+
+
 def read(folder: Path, dtype, gguf: str | None = None):
     """(model, tokenizer) of a folder. A weight that the files lack would be random: that is an error."""
     from safetensors import SafetensorError

@@ -22,10 +22,11 @@ CONVERSION = 1  # raise when GGUF conversion changes what it writes
 HUB = re.compile(r"[\w.-]+/[\w.-]+(@[\w./-]+)?")
 
 
-def load(name: str, dtype: str = "float32", device: str | None = None):
+def load(name: str, dtype: str = "float32", device: str | None = None, streamed: bool = False):
     """(model, tokenizer) of a name, in eval mode, without gradients and without key-value cache.
 
-    `dtype`: of the weights and the forward pass. `device`: default CUDA where there is one, else the CPU.
+    `dtype`: of the weights and the forward pass. `device`: default CUDA where there is one, else the CPU. `streamed`:
+    decoder blocks are in memory only while they are at work (lib.pruning.residency), for models larger than memory.
     Raises InputError for whatever is not a decoder with linear layers in safetensors or GGUF.
     """
     import torch
@@ -36,8 +37,16 @@ def load(name: str, dtype: str = "float32", device: str | None = None):
         raise InputError(f"dtype is {dtype!r}; allowed: {', '.join(DTYPES)}. Pruning compares weights by "
                          "size, so integer and quantized weights cannot be used")
     check(name)
+    device = device or ("cuda" if torch.cuda.is_available() else "cpu")
+    if streamed and name in tiny.RECIPES:
+        raise InputError(f"model {name} is made on the spot and has no files to be streamed from; load it whole")
     if name in tiny.RECIPES:
         model, tokenizer = tiny.model(name).to(getattr(torch, dtype)), tiny.tokenizer()
+    elif streamed:
+        from lib.inputs import streamed as by_block
+
+        place = folder(name)
+        model, tokenizer = by_block.load(place, getattr(torch, dtype), device), checkpoints.tokenizer(place)
     else:
         place = folder(name)
         with checkpoints.quiet():
@@ -46,8 +55,8 @@ def load(name: str, dtype: str = "float32", device: str | None = None):
         raise InputError(f"model {name} ({type(model).__name__}) has no linear layers in its blocks, so "
                          "there is nothing to prune; give a transformer decoder")
     model.config.get_text_config().use_cache = False
-    model.requires_grad_(False).eval().to(device or ("cuda" if torch.cuda.is_available() else "cpu"))
-    return model, tokenizer
+    model.requires_grad_(False).eval()
+    return model if streamed else model.to(device), tokenizer
 
 
 def check(name: str) -> None:

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from transformers.pytorch_utils import Conv1D
 
 from lib.errors import InputError
+from lib.pruning import residency
 from lib.pruning.experts import expert_layers
 from lib.pruning.forwards import Call, evaluating, forwards_replaced, output_tensor
 
@@ -135,6 +136,7 @@ def replay(model: nn.Module, recording: Recording, visit: Callable[[Step], None]
     hidden = list(recording.hidden)
     with evaluating(model):
         for index, block in enumerate(blocks):
+            residency.bring(model, index)
             step = Step(index, f"{name}.{index}", block, hidden, [batch[index] for batch in recording.calls])
             visit(step)
             if not step.advanced:
@@ -178,7 +180,7 @@ def _record(model: nn.Module, blocks: nn.ModuleList, batches: Sequence[Tensor], 
             return (hidden, *[None] * (lengths[index] - 1)) if lengths[index] else hidden
         return recorder
 
-    with forwards_replaced(blocks, make):
+    with forwards_replaced(blocks, make), residency.asleep(model):
         for ids in batches:
             model.base_model(input_ids=ids, use_cache=False)
     return recording

@@ -5,7 +5,8 @@ import warnings
 from torch import Tensor, nn
 
 from lib.errors import InputError
-from lib.pruning.blocks import named_linears, weight_matrix
+from lib.pruning import residency
+from lib.pruning.blocks import find_blocks, linear_layers, named_linears, weight_matrix
 from lib.pruning.methods import METHODS, group_of
 from lib.pruning.scores import run_of
 from lib.pruning.sparsegpt import check_width
@@ -68,12 +69,14 @@ def pruned_before(model: nn.Module) -> set[str]:
     """Names of linear layers that were pruned before: a fifth of their weights or more is zero, or they have
     an n:m pattern. Their zeros stay. What was found is said in a warning."""
     found = {}
-    for layer, linear in named_linears(model).items():
-        W = weight_matrix(linear)
-        share = 1 - int(W.count_nonzero()) / W.numel()
-        pattern = _pattern_of(W) if share >= ZEROS_OF_PRUNING else ""
-        if share >= ZEROS_OF_PRUNING:
-            found[layer] = (share, pattern)
+    place, blocks = find_blocks(model)
+    for index, block in enumerate(blocks):
+        residency.bring(model, index)
+        for layer, linear in linear_layers(block).items():
+            W = weight_matrix(linear)
+            share = 1 - int(W.count_nonzero()) / W.numel()
+            if share >= ZEROS_OF_PRUNING:
+                found[f"{place}.{index}.{layer}"] = (share, _pattern_of(W))
     if found:
         shares = [share for share, _ in found.values()]
         patterns = sorted({pattern for _, pattern in found.values()} - {""})

@@ -1,18 +1,18 @@
 """Prune a model: walk its blocks, choose what to remove. The model itself stays as it was."""
 
 import warnings
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import nullcontext
 
 import torch
 from torch import Tensor, nn
 
 from lib.errors import InputError
-from lib.pruning import checks
+from lib.pruning import checks, residency
 from lib.pruning.blocks import Step, find_blocks, linear_layers, record_arguments, replay, weight_matrix
 from lib.pruning.collect import Statistics, collecting
 from lib.pruning.methods import METHODS, Method
-from lib.pruning.pruned import Pruned, applied, mask_digest, replaced
+from lib.pruning.pruned import Pruned, applied, mask_digest
 from lib.pruning.scores import lowest, lowest_of_runs, run_of
 from lib.pruning.statistics import STATISTICS
 
@@ -70,13 +70,15 @@ def prune(model: nn.Module, windows: Tensor | Start | None, method: str, sparsit
     name, blocks = find_blocks(model)
     if windows is None:
         for index, block in enumerate(blocks):
-            _choose(result, index, f"{name}.{index}", block, Statistics(()), frozen)
+            residency.bring(model, index)
+            _choose(result, index, f"{name}.{index}", block, Statistics(()), frozen, lambda W, new: None)
         return result
     start = windows if isinstance(windows, Start) else Start(model, windows, batch_size)
 
     def visit(step: Step) -> None:
         dense, statistics = start.observe(step, METHODS[method].statistic)
-        with replaced(_choose(result, step.index, step.name, step.block, statistics, frozen)):
+        with residency.changing(model) as put:
+            _choose(result, step.index, step.name, step.block, statistics, frozen, put)
             result.block_errors.append({"layer": step.index, "error": _update_error(dense, step.advance())})
 
     replay(model, start.recording, visit)
@@ -84,10 +86,10 @@ def prune(model: nn.Module, windows: Tensor | Start | None, method: str, sparsit
     return result
 
 
-def _choose(result: Pruned, index: int, name: str, block: nn.Module, statistics: Statistics, frozen: set[str]
-            ) -> list[tuple[Tensor, Tensor]]:
-    """(weight, its new values) of each linear of a block; its masks and rows are added to the result."""
-    method, pairs = METHODS[result.method], []
+def _choose(result: Pruned, index: int, name: str, block: nn.Module, statistics: Statistics, frozen: set[str],
+            put: Callable[[Tensor, Tensor], None]) -> None:
+    """`put(weight, its new values)` for each linear of a block; its masks and rows are added to the result."""
+    method = METHODS[result.method]
     values: dict[int, object] = {}  # by statistic: linears that share an input share it, and what is made of it
     for layer, linear in linear_layers(block).items():
         full, W, statistic = f"{name}.{layer}", weight_matrix(linear), statistics.get(layer)
@@ -111,8 +113,7 @@ def _choose(result: Pruned, index: int, name: str, block: nn.Module, statistics:
                               "removed": int(removed.count_nonzero()),
                               "zero_before": W.numel() - int(W.count_nonzero()),
                               "mask_digest": mask_digest(mask)[:16]} | more)
-        pairs.append((W, new))
-    return pairs
+        put(W, new)
 
 
 def _decide(result: Pruned, W: Tensor, given: tuple, frozen: Tensor | None) -> tuple[Tensor, Tensor, dict]:

@@ -1,7 +1,7 @@
 """A pruned model as a value: which weights are kept, and what became of them."""
 
 import hashlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
@@ -10,7 +10,8 @@ import torch
 from torch import Tensor, nn
 
 from lib.errors import InputError
-from lib.pruning.blocks import named_linears, weight_matrix
+from lib.pruning import residency
+from lib.pruning.blocks import find_blocks, linear_layers, named_linears, weight_matrix
 
 
 @dataclass(frozen=True)
@@ -61,9 +62,24 @@ def applied(model: nn.Module, pruned: Pruned) -> Iterator[nn.Module]:
         if layer not in linears or weight_matrix(linears[layer]).shape != mask.shape:
             raise InputError(f"the masks do not belong to this model: {type(model).__name__} has no {layer} "
                              f"of shape {list(mask.shape)}; load the model that was pruned")
-    pairs = ((weight_matrix(linears[layer]), mask, pruned.weights.get(layer)) for layer, mask in pruned.masks.items())
-    with replaced((W, _values(W, mask, weights)) for W, mask, weights in pairs):
+    place, blocks = find_blocks(model)
+    if residency.is_streamed(model):
+        with residency.changed(model, lambda k, block: _prune(pruned, f"{place}.{k}", block, Tensor.copy_)):
+            yield model
+        return
+    with residency.changing(model) as put:
+        for k, block in enumerate(blocks):
+            _prune(pruned, f"{place}.{k}", block, put)
         yield model
+
+
+def _prune(pruned: Pruned, name: str, block: nn.Module, put: Callable[[Tensor, Tensor], object]) -> None:
+    """Put the pruned weights into the linear layers of a block."""
+    for layer, linear in linear_layers(block).items():
+        full = f"{name}.{layer}"
+        if full in pruned.masks:
+            W = weight_matrix(linear)
+            put(W, _values(W, pruned.masks[full], pruned.weights.get(full)))
 
 
 def _values(W: Tensor, mask: Tensor, weights: Tensor | None) -> Tensor:
@@ -71,17 +87,3 @@ def _values(W: Tensor, mask: Tensor, weights: Tensor | None) -> Tensor:
     if weights is None:
         return W.masked_fill(~mask, 0)
     return torch.zeros_like(W, memory_format=torch.contiguous_format).masked_scatter_(mask, weights.to(W))
-
-
-@contextmanager
-def replaced(pairs: Iterable[tuple[Tensor, Tensor]]) -> Iterator[None]:
-    """Each W [out, in] with its new values, the old ones put back at the end."""
-    before: list[tuple[Tensor, Tensor]] = []
-    try:
-        for W, values in pairs:
-            before.append((W, W.clone()))
-            W.copy_(values)
-        yield
-    finally:
-        for W, values in before:
-            W.copy_(values)

@@ -1,0 +1,126 @@
+"""Decoder blocks that are in memory only while they are at work, for models larger than memory.
+
+Such a model keeps everything but its blocks in memory; a block's parameters are on the meta device, and its `Stream`
+reads them when the block is called or `bring` asks for it, the next block in the background meanwhile. For a model
+that was loaded whole all functions here do nothing.
+"""
+
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from functools import partial
+from weakref import WeakKeyDictionary
+
+from torch import Tensor, nn
+
+Read = Callable[[int], dict[str, Tensor]]  # number of a block -> its parameters by name inside the block
+Change = Callable[[int, nn.Module], None]  # what is done to a block each time it has been read
+
+_streams: "WeakKeyDictionary[nn.Module, Stream]" = WeakKeyDictionary()
+
+
+class Stream:
+    """One block of a model in memory, and the one after it on its way."""
+
+    def __init__(self, blocks: nn.ModuleList, read: Read):
+        self._blocks, self._read = blocks, read
+        self._empty = [dict(block.named_parameters()) for block in blocks]  # on the meta device
+        self._here: int | None = None
+        self._coming: tuple[int, Future] | None = None
+        self._reader = ThreadPoolExecutor(1)
+        self.change: Change | None = None
+        self.asleep = False
+        for index, block in enumerate(blocks):
+            block.register_forward_pre_hook(partial(self._called, index), prepend=True)
+
+    def bring(self, index: int) -> None:
+        """Have that block in memory, and no other."""
+        if self._here == index:
+            return
+        self.drop()
+        number, coming = self._coming or (None, None)
+        parameters = coming.result() if number == index else self._read(index)
+        following = (index + 1) % len(self._blocks)
+        self._coming = following, self._reader.submit(self._read, following)
+        _place(self._blocks[index], {name: nn.Parameter(values, requires_grad=False)
+                                     for name, values in parameters.items()})
+        self._here = index
+        if self.change:
+            self.change(index, self._blocks[index])
+
+    def drop(self) -> None:
+        """Have no block in memory: the next use reads it as it is stored."""
+        if self._here is not None:
+            _place(self._blocks[self._here], self._empty[self._here])
+            self._here = None
+
+    def _called(self, index: int, block: nn.Module, args: tuple) -> None:
+        if not self.asleep:
+            self.bring(index)
+
+
+def _place(block: nn.Module, parameters: dict[str, nn.Parameter]) -> None:
+    for name, parameter in parameters.items():
+        owner, _, leaf = name.rpartition(".")
+        block.get_submodule(owner)._parameters[leaf] = parameter
+
+
+def stream(model: nn.Module, blocks: nn.ModuleList, read: Read) -> None:
+    """From now on the model's blocks, whose parameters are on the meta device, are read when they are needed."""
+    _streams[model] = Stream(blocks, read)
+
+
+def is_streamed(model: nn.Module) -> bool:
+    return model in _streams
+
+
+def bring(model: nn.Module, index: int) -> None:
+    """Have the weights of that block in memory."""
+    if model in _streams:
+        _streams[model].bring(index)
+
+
+@contextmanager
+def changed(model: nn.Module, change: Change) -> Iterator[None]:
+    """While open, `change(index, block)` is called for each block of a streamed model whenever it has been read."""
+    its = _streams[model]
+    its.drop()
+    its.change = change
+    try:
+        yield
+    finally:
+        its.drop()
+        its.change = None
+
+
+@contextmanager
+def changing(model: nn.Module) -> Iterator[Callable[[Tensor, Tensor], None]]:
+    """Gives `put(W, values)`, which writes values into a weight in memory; on leaving, the old ones are back: kept
+    meanwhile, or, where the model is streamed, read again when they are needed."""
+    its, before = _streams.get(model), []
+
+    def put(W: Tensor, values: Tensor) -> None:
+        if its is None:
+            before.append((W, W.clone()))
+        W.copy_(values)
+
+    try:
+        yield put
+    finally:
+        for W, values in before:
+            W.copy_(values)
+        if its:
+            its.drop()
+
+
+@contextmanager
+def asleep(model: nn.Module) -> Iterator[None]:
+    """While open, blocks may be called without being read: what they compute is not asked for."""
+    its = _streams.get(model)
+    if its:
+        its.asleep = True
+    try:
+        yield
+    finally:
+        if its:
+            its.asleep = False
