@@ -33,28 +33,31 @@ def pack(masks: Mapping[str, np.ndarray], group: str) -> Masks:
 
 
 def read(path: Path) -> Masks:
-    """The masks of a file of lib.pruning.files; a matrix is read when it is asked for. Raises InputError when the
-    file is of another format."""
-    file = safe_open(path, framework="numpy")
-    about = json.loads((file.metadata() or {}).get("pruned", "{}"))
-    if about.get("format") != FORMAT:
-        raise InputError(f"{path} is not a pruned model of format {FORMAT}; prune the model again")
-    shapes = {name: tuple(shape) for name, shape in about["shapes"].items()}
-    return Masks(_Stored(file, shapes), shapes, about["group"])
+    """The masks of a file of lib.pruning.files, or of a folder with a file a block; a matrix is read when it is asked
+    for. Raises InputError when a file is of another format."""
+    opened, shapes = {}, {}
+    for place in sorted(path.glob("block-*.safetensors")) if path.is_dir() else [path]:
+        file = safe_open(place, framework="numpy")
+        about = json.loads((file.metadata() or {}).get("pruned", "{}"))
+        if about.get("format") != FORMAT:
+            raise InputError(f"{place} is not a pruned model of format {FORMAT}; prune the model again")
+        shapes |= {name: tuple(shape) for name, shape in about["shapes"].items()}
+        opened |= dict.fromkeys(about["shapes"], file)
+    return Masks(_Stored(opened), shapes, about["group"])
 
 
 class _Stored(Mapping):
-    def __init__(self, file, names):
-        self.file, self.names = file, names
+    def __init__(self, files):
+        self.files = files  # by name of the matrix
 
     def __getitem__(self, name: str) -> np.ndarray:
-        return self.file.get_tensor(name)
+        return self.files[name].get_tensor(name)
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self.names)
+        return iter(self.files)
 
     def __len__(self) -> int:
-        return len(self.names)
+        return len(self.files)
 
 
 def place(name: str) -> tuple[int, str]:

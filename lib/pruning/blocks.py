@@ -14,6 +14,7 @@ from transformers.pytorch_utils import Conv1D
 
 from lib.errors import InputError
 from lib.pruning import residency
+from lib.pruning.activations import Activations
 from lib.pruning.experts import expert_layers
 from lib.pruning.forwards import Call, evaluating, forwards_replaced, output_tensor
 
@@ -24,19 +25,21 @@ PROBE_TOKENS = 16  # the ordinary forward pass that a replay is compared with is
 class Recording:
     """Inputs of the first block, one [batch, tokens, hidden] a batch, and `calls[batch][block]`."""
 
-    hidden: list[Tensor]
+    hidden: list[Tensor] | Activations
     calls: list[list[Call]]
 
 
 @dataclass
 class Step:
-    """One block during a walk. `inputs`: what the one before it gave, one [batch, tokens, hidden] a batch."""
+    """One block during a walk. `inputs`: what the one before it gave, one [batch, tokens, hidden] a batch; `outputs`:
+    the next block's, once it has advanced. Lists, or Activations where they need not fit into memory."""
 
     index: int
     name: str
     block: nn.Module
-    inputs: list[Tensor]
+    inputs: list[Tensor] | Activations
     calls: list[Call]
+    outputs: list[Tensor] | Activations
     advanced: bool = False
 
     def forward(self) -> Iterator[Tensor]:
@@ -45,10 +48,16 @@ class Step:
             yield call.run(self.block, hidden)
 
     def advance(self) -> Iterator[tuple[Tensor, Tensor]]:
-        """Run the block as it now is and make its outputs the next block's inputs; yields (input, output)."""
+        """Run the block as it now is, for the next block's inputs; yields (input, output). Its own inputs are given up
+        one by one."""
         self.advanced = True
-        for k, output in enumerate(self.forward()):
-            hidden, self.inputs[k] = self.inputs[k], output
+        for k, (hidden, call) in enumerate(zip(self.inputs, self.calls, strict=True)):
+            output = call.run(self.block, hidden)
+            if isinstance(self.inputs, Activations):
+                self.inputs.free(k)
+            else:
+                self.inputs[k] = None
+            self.outputs.append(output)
             yield hidden, output
 
 
@@ -94,8 +103,9 @@ def weight_matrix(linear: nn.Module) -> Tensor:
 
 
 @torch.no_grad()
-def record_arguments(model: nn.Module, batches: Sequence[Tensor]) -> Recording:
-    """Record, for token ids [batch, tokens] a batch, the first block's inputs and every block's arguments.
+def record_arguments(model: nn.Module, batches: Sequence[Tensor], hidden: Activations | None = None) -> Recording:
+    """Record, for token ids [batch, tokens] a batch, the first block's inputs, into `hidden` if it is given, and every
+    block's arguments.
 
     One ordinary forward pass on a few tokens tells what each block returns. Then each batch goes through the
     model's own forward with the blocks replaced by identities, so masks and positions are its own. Equal
@@ -107,16 +117,17 @@ def record_arguments(model: nn.Module, batches: Sequence[Tensor]) -> Recording:
     probe = batches[0][:1, :PROBE_TOKENS].to(device)
     with evaluating(model):
         lengths, expected = _probe(model, blocks, probe)
-        recorded = _record(model, blocks, [probe], lengths)
-        hidden = recorded.hidden[0]
+        recorded = _record(model, blocks, [probe], lengths, [])
+        replayed = recorded.hidden[0]
         for block, call in zip(blocks, recorded.calls[0], strict=True):
-            hidden = call.run(block, hidden)
+            replayed = call.run(block, replayed)
         # What is not finite is for the statistics to report, which name the layer.
         tolerance = 1e-3 * float(expected.abs().max())
-        if expected.isfinite().all() and not torch.allclose(hidden, expected, rtol=0, atol=tolerance):
+        if expected.isfinite().all() and not torch.allclose(replayed, expected, rtol=0, atol=tolerance):
             raise InputError(f"{type(model).__name__} cannot be run block by block: its blocks depend on "
                              "more than the hidden states before them, so it cannot be pruned here")
-        return _record(model, blocks, [batch.to(device) for batch in batches], lengths)
+        return _record(model, blocks, [batch.to(device) for batch in batches], lengths,
+                       [] if hidden is None else hidden)
 
 
 def walk(model: nn.Module, batches: Sequence[Tensor], visit: Callable[[Step], None]) -> None:
@@ -125,23 +136,32 @@ def walk(model: nn.Module, batches: Sequence[Tensor], visit: Callable[[Step], No
 
 
 @torch.no_grad()
-def replay(model: nn.Module, recording: Recording, visit: Callable[[Step], None]) -> None:
-    """Call `visit(step)` for each block in order, on what was recorded; the recording can be used again.
+def replay(model: nn.Module, recording: Recording, visit: Callable[[Step], None], first: int = 0,
+           hidden: Activations | None = None, room: Callable[[int], list[Tensor] | Activations] = lambda index: []
+           ) -> None:
+    """Call `visit(step)` for each block in order, on what was recorded; the recording can be used again, if
+    its hidden states are a list.
+
+    `first`, `hidden`: begin at that block, with these inputs of it. `room(index)` gives the empty list that the inputs
+    of a block are put into.
 
     A visitor may measure (`step.forward()`), change the block, and run it on to the next one
     (`step.advance()`); if it does not advance, the walk does when it returns. The inputs of one block are in
     memory for all batches. Train mode is restored at the end, also after an error.
     """
     name, blocks = find_blocks(model)
-    hidden = list(recording.hidden)
+    if hidden is None:
+        hidden = recording.hidden if isinstance(recording.hidden, Activations) else list(recording.hidden)
     with evaluating(model):
-        for index, block in enumerate(blocks):
+        for index, block in list(enumerate(blocks))[first:]:
             residency.bring(model, index)
-            step = Step(index, f"{name}.{index}", block, hidden, [batch[index] for batch in recording.calls])
+            calls = [batch[index] for batch in recording.calls]
+            step = Step(index, f"{name}.{index}", block, hidden, calls, room(index + 1))
             visit(step)
             if not step.advanced:
                 for _ in step.advance():
                     pass
+            hidden = step.outputs
 
 
 def _probe(model: nn.Module, blocks: nn.ModuleList, ids: Tensor) -> tuple[dict[int, int], Tensor]:
@@ -165,10 +185,10 @@ def _probe(model: nn.Module, blocks: nn.ModuleList, ids: Tensor) -> tuple[dict[i
     return lengths, last[0]
 
 
-def _record(model: nn.Module, blocks: nn.ModuleList, batches: Sequence[Tensor], lengths: dict[int, int]
-            ) -> Recording:
+def _record(model: nn.Module, blocks: nn.ModuleList, batches: Sequence[Tensor], lengths: dict[int, int],
+            states: list[Tensor] | Activations) -> Recording:
     """The recording of these batches, with the blocks as identities that return what `lengths` says."""
-    recording, pool = Recording([], []), {}
+    recording, pool = Recording(states, []), {}
 
     def make(index, forward):
         def recorder(*args, **kwargs):

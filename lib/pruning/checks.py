@@ -83,7 +83,7 @@ def pruned_before(model: nn.Module) -> set[str]:
         warnings.warn(f"this {type(model).__name__} was pruned before: {len(found)} linear layers (the first is "
                       f"{next(iter(found))}) have {min(shares):.1%} to {max(shares):.1%} zeros"
                       f"{', in the pattern ' + ', '.join(patterns) if patterns else ''}. Their zeros are kept; for "
-                      "results about one pruning, start from the dense model", stacklevel=3)
+                      "results about one pruning, start from the dense model", stacklevel=4)
     return set(found)
 
 

@@ -1,7 +1,7 @@
 """Prune a model: walk its blocks, choose what to remove. The model itself stays as it was."""
 
 import warnings
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import nullcontext
 
 import torch
@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from lib.errors import InputError
 from lib.pruning import checks, residency
+from lib.pruning.activations import Activations
 from lib.pruning.blocks import Step, find_blocks, linear_layers, record_arguments, replay, weight_matrix
 from lib.pruning.collect import Statistics, collecting
 from lib.pruning.methods import METHODS, Method
@@ -27,19 +28,20 @@ class Start:
     as long as the model is as it was.
     """
 
-    def __init__(self, model: nn.Module, windows: Tensor, batch_size: int = 8):
+    def __init__(self, model: nn.Module, windows: Tensor, batch_size: int = 8, hidden: Activations | None = None):
         checks.check_windows(model, windows, "wanda", batch_size)
         self.model = model
-        self.recording = record_arguments(model, windows.split(batch_size))
+        self.recording = record_arguments(model, windows.split(batch_size), hidden)
         self._first: dict[str | None, tuple[list[Tensor], Statistics]] = {}
 
-    def observe(self, step: Step, statistic: str | None) -> tuple[list[Tensor], Statistics]:
-        """(outputs of the dense block, {linear's name: statistic}) at this step of the walk."""
+    def observe(self, step: Step, statistic: str | None, room: Callable[[Iterable[Tensor]], Iterable[Tensor]] = list
+                ) -> tuple[Iterable[Tensor], Statistics]:
+        """(outputs of the dense block, put into a `room`; {linear's name: statistic}) at this step of the walk."""
         if step.index == 0 and statistic in self._first:
             return self._first[statistic]
         make = STATISTICS[statistic] if statistic else None
         with collecting(step.name, step.block, make) if make else nullcontext(Statistics(())) as statistics:
-            seen = list(step.forward()), statistics
+            seen = room(step.forward()), statistics
         if step.index == 0:
             self._first[statistic] = seen
         return seen
@@ -61,29 +63,54 @@ def prune(model: nn.Module, windows: Tensor | Start | None, method: str, sparsit
     Raises InputError before any work on what cannot be done; during it when activations are not finite, or
     when SparseGPT's Gram matrix is not positive definite.
     """
-    sparsity, group = checks.check_request(method, sparsity, pattern, group)
-    checks.check_model(model, method, pattern)
-    if not isinstance(windows, Start):
-        checks.check_windows(model, windows, method, batch_size)
-    frozen = checks.pruned_before(model)
-    result = Pruned({}, method, sparsity, pattern, group, [], [])
-    name, blocks = find_blocks(model)
-    if windows is None:
-        for index, block in enumerate(blocks):
-            residency.bring(model, index)
-            _choose(result, index, f"{name}.{index}", block, Statistics(()), frozen, lambda W, new: None)
-        return result
-    start = windows if isinstance(windows, Start) else Start(model, windows, batch_size)
-
-    def visit(step: Step) -> None:
-        dense, statistics = start.observe(step, METHODS[method].statistic)
-        with residency.changing(model) as put:
-            _choose(result, step.index, step.name, step.block, statistics, frozen, put)
-            result.block_errors.append({"layer": step.index, "error": _update_error(dense, step.advance())})
-
-    replay(model, start.recording, visit)
-    _warn_of_unseen(result)
+    job = Job(model, windows, method, sparsity, pattern, group, batch_size)
+    result = job.empty()
+    if job.start is None:
+        for part in job.without_text():
+            result.extend(part)
+    else:
+        replay(model, job.start.recording, lambda step: result.extend(job.part(step)))
+    warn_of_unseen(result)
     return result
+
+
+class Job:
+    """A method on its way through a model's blocks. Arguments and errors: see `prune`."""
+
+    def __init__(self, model: nn.Module, windows: Tensor | Start | None, method: str, sparsity: float | None,
+                 pattern: str, group: str | None, batch_size: int = 8, hidden: Activations | None = None):
+        sparsity, group = checks.check_request(method, sparsity, pattern, group)
+        checks.check_model(model, method, pattern)
+        if not isinstance(windows, Start):
+            checks.check_windows(model, windows, method, batch_size)
+        self.model, self._request = model, (method, sparsity, pattern, group)
+        self._frozen = checks.pruned_before(model)
+        text = windows is None or isinstance(windows, Start)
+        self.start = windows if text else Start(model, windows, batch_size, hidden)
+
+    def empty(self) -> Pruned:
+        """Nothing pruned yet."""
+        return Pruned({}, *self._request, [], [])
+
+    @torch.no_grad()
+    def part(self, step: Step, room: Callable[[Iterable[Tensor]], Iterable[Tensor]] = list) -> Pruned:
+        """What is removed from the block of this step, which is then run on, pruned, to the next. The dense block's
+        outputs are put into a `room` meanwhile."""
+        result = self.empty()
+        dense, statistics = self.start.observe(step, METHODS[result.method].statistic, room)
+        with residency.changing(self.model) as put:
+            _choose(result, step.index, step.name, step.block, statistics, self._frozen, put)
+            result.block_errors.append({"layer": step.index, "error": _update_error(dense, step.advance())})
+        return result
+
+    def without_text(self) -> Iterator[Pruned]:
+        """What is removed from each block by a method that scores weights alone."""
+        name, blocks = find_blocks(self.model)
+        for index, block in enumerate(blocks):
+            residency.bring(self.model, index)
+            result = self.empty()
+            _choose(result, index, f"{name}.{index}", block, Statistics(()), self._frozen, lambda W, new: None)
+            yield result
 
 
 def _choose(result: Pruned, index: int, name: str, block: nn.Module, statistics: Statistics, frozen: set[str],
@@ -130,7 +157,8 @@ def _decide(result: Pruned, W: Tensor, given: tuple, frozen: Tensor | None) -> t
     return removed, W.masked_fill(removed, 0), {}
 
 
-def _warn_of_unseen(result: Pruned) -> None:
+def warn_of_unseen(result: Pruned) -> None:
+    """Say so where experts saw no calibration token."""
     unseen = [row for row in result.layers if row.get("tokens") == 0]
     if unseen:
         warnings.warn(f"{len(unseen)} of {len(result.layers)} linear layers saw no calibration token and stay dense, "
@@ -147,7 +175,7 @@ def _prepared(layer: str, method: Method, statistic) -> object:
                          "not a constant") from error
 
 
-def _update_error(dense: list[Tensor], pruned: Iterable[tuple[Tensor, Tensor]]) -> float:
+def _update_error(dense: Iterable[Tensor], pruned: Iterable[tuple[Tensor, Tensor]]) -> float:
     """||B'(h) - B(h)||^2 / ||B(h) - h||^2 over batches; `dense` holds B(h), `pruned` gives (h, B'(h))."""
     change = update = 0.0
     for before, (hidden, after) in zip(dense, pruned, strict=True):

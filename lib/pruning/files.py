@@ -7,6 +7,8 @@ import os
 import shutil
 import sys
 import tempfile
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -56,7 +58,10 @@ def save(pruned: Pruned, path: Path) -> None:
 
 
 def load(path: Path) -> Pruned:
-    """The Pruned of a file. Raises ValueError or SafetensorError when it is damaged or of another format."""
+    """The Pruned of a file, or of a folder with a file a block, whose masks and weights are then read when they are
+    asked for. Raises ValueError or SafetensorError when a file is damaged or of another format."""
+    if path.is_dir():
+        return _by_block(sorted(path.glob("block-*.safetensors")))
     with safe_open(path, framework="pt") as file:
         about = json.loads((file.metadata() or {}).get("pruned", "{}"))
         if about.get("format") != FORMAT:
@@ -70,9 +75,40 @@ def load(path: Path) -> Pruned:
                                                                          "layers", "block_errors")})
 
 
+def _by_block(files: list[Path]) -> Pruned:
+    if not files:
+        raise ValueError("there is no file of a block")
+    masks, weights, layers, errors = {}, {}, [], []
+    for file in files:
+        part = load(file)
+        masks |= {name: (file, list(mask.shape)) for name, mask in part.masks.items()}
+        weights |= dict.fromkeys(part.weights, (file, None))
+        layers += part.layers
+        errors += part.block_errors
+    return replace(part, masks=OnDisk(masks), weights=OnDisk(weights), layers=layers, block_errors=errors)
+
+
+class OnDisk(Mapping[str, Tensor]):
+    """Masks, or kept weights, by layer, each read from its file when it is asked for."""
+
+    def __init__(self, places: dict[str, tuple[Path, list[int] | None]]):
+        self._places = places  # file and a mask's shape
+
+    def __getitem__(self, name: str) -> Tensor:
+        path, shape = self._places[name]
+        with safe_open(path, framework="pt") as file:
+            return _unpacked(file.get_tensor(name), shape) if shape else file.get_tensor(WEIGHTS + name)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._places)
+
+    def __len__(self) -> int:
+        return len(self._places)
+
+
 def load_if_whole(path: Path) -> Pruned | None:
-    """The file's Pruned; None when there is no file, or when it is damaged, which is said."""
-    if not path.is_file():
+    """The Pruned of a file or folder; None when there is none, or when it is damaged, which is said."""
+    if not path.exists():
         return None
     try:
         return load(path)

@@ -1,7 +1,7 @@
 """A pruned model as a value: which weights are kept, and what became of them."""
 
 import hashlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
@@ -30,14 +30,21 @@ class Pruned:
     give: the relative error of what the block adds. Empty when there were no windows.
     """
 
-    masks: dict[str, Tensor]
+    masks: Mapping[str, Tensor]
     method: str
     sparsity: float
     pattern: str
     group: str
     layers: list[dict]
     block_errors: list[dict]
-    weights: dict[str, Tensor] = field(default_factory=dict)
+    weights: Mapping[str, Tensor] = field(default_factory=dict)
+
+    def extend(self, part: "Pruned") -> None:
+        """Add what another one, of the same request, says of other layers."""
+        self.masks.update(part.masks)
+        self.weights.update(part.weights)
+        self.layers.extend(part.layers)
+        self.block_errors.extend(part.block_errors)
 
     def digest(self) -> str:
         """SHA-256 (hex) of all masks with their names."""
