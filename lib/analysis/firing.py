@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from lib.analysis.mlps import Mlp
 from lib.analysis.positions import Positions, text_positions
 from lib.errors import InputError
+from lib.pruning import residency
 from lib.pruning.blocks import weight_matrix
 from lib.pruning.forwards import evaluating
 from lib.pruning.statistics import InputNorm
@@ -25,7 +26,7 @@ class Firing:
 
     def __init__(self, mlps: Sequence[Mlp], positions: Positions):
         self._positions = positions
-        self._counts = [torch.zeros(mlp.neurons, dtype=torch.int64, device=mlp.down.weight.device) for mlp in mlps]
+        self._counts = [torch.zeros(mlp.neurons, dtype=torch.int64) for mlp in mlps]
         self._norms = [InputNorm() for _ in mlps]
 
     @property
@@ -47,7 +48,7 @@ class Firing:
         return torch.stack([norm.value() for norm in self._norms]).cpu().numpy()
 
     def _see_gate(self, layer: int, gate: nn.Module, args: tuple, output: Tensor) -> None:
-        self._counts[layer] = self._counts[layer] + self._positions.rows(output > 0).sum(0)
+        self._counts[layer] = self._counts[layer].to(output.device) + self._positions.rows(output > 0).sum(0)
 
     def _see_down(self, layer: int, down: nn.Module, args: tuple) -> None:
         self._norms[layer].add(self._positions.rows(args[0]))
@@ -86,17 +87,17 @@ def silenced(mlps: Sequence[Mlp], neurons: np.ndarray) -> Iterator[None]:
                          "row a layer")
 
     def silence(off: Tensor, down: nn.Module, args: tuple) -> tuple:
-        return (args[0].masked_fill(off, 0), *args[1:])
+        return (args[0].masked_fill(off.to(args[0].device), 0), *args[1:])
 
     with ExitStack() as stack:
         for mlp, row in zip(mlps, neurons, strict=True):
             if row.any():
-                off = torch.from_numpy(row.copy()).to(mlp.down.weight.device)
+                off = torch.from_numpy(row.copy())
                 stack.callback(mlp.down.register_forward_pre_hook(partial(silence, off)).remove)
         yield
 
 
-def pruned_shares(mlps: Sequence[Mlp], masks: Mapping[str, Tensor]) -> np.ndarray:
+def pruned_shares(model: nn.Module, mlps: Sequence[Mlp], masks: Mapping[str, Tensor]) -> np.ndarray:
     """Masks by full layer name, bool [out, in], True = kept -> [layers, neurons]: the share of each neuron's
     outgoing weights (its column of down) that is pruned, float64.
 
@@ -104,7 +105,8 @@ def pruned_shares(mlps: Sequence[Mlp], masks: Mapping[str, Tensor]) -> np.ndarra
     other has NaN. Raises InputError when a down has no mask.
     """
     shares = []
-    for mlp in mlps:
+    for k, mlp in enumerate(mlps):
+        residency.bring(model, k)
         if mlp.name not in masks:
             raise InputError(f"layer {mlp.name} has no mask, so its neurons' outgoing weights cannot be compared")
         weights = weight_matrix(mlp.down).cpu() != 0

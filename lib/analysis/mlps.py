@@ -47,7 +47,8 @@ def find_mlps(model: nn.Module) -> list[Mlp]:
     finally:
         for trace in traces:
             trace.close()
-    mlps = [trace.mlp() for trace in traces]
+    like = next(model.parameters())
+    mlps = [trace.mlp(like) for trace in traces]
     if len({mlp.neurons for mlp in mlps}) > 1:
         raise InputError(f"the blocks of {type(model).__name__} have {sorted({m.neurons for m in mlps})} neurons; only "
                          "decoders with equally many in each block can be compared")
@@ -88,13 +89,13 @@ class _Trace:
         for hook in self.hooks:
             hook.remove()
 
-    def mlp(self) -> Mlp:
+    def mlp(self, like: Tensor) -> Mlp:
         if len(self.mlps) != 1 or len(self.linears) < len(linear_layers(self.block)):
             raise InputError(
                 f"{self.name} ({type(self.block).__name__}) has {len(self.mlps)} MLPs of the form down(act(gate(x)) * "
                 "up(x)) or down(act(fc(x))) with one linear layer each, and must have one and no experts beside it: "
                 "packed gate and up (Phi-3) and mixtures of experts are not supported")
-        _check_sign(self.functions[0], self.name, self.mlps[0].down.weight)
+        _check_sign(self.functions[0], self.name, like)
         return self.mlps[0]
 
 

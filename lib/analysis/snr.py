@@ -23,6 +23,7 @@ from transformers import Cache
 
 from lib.analysis.positions import Positions, text_positions
 from lib.errors import InputError
+from lib.pruning import residency
 from lib.pruning.blocks import PROBE_TOKENS, find_blocks, linear_layers, record_arguments, weight_matrix
 from lib.pruning.forwards import Call, evaluating, output_tensor
 from lib.pruning.statistics import full_precision
@@ -32,7 +33,7 @@ UNCHANGED = 1e-12  # errors up to here (120 dB) are float32 rounding between two
 
 class Dense:
     """A copy of a model's blocks and of what follows them, made while the model is dense; the model itself may
-    then be pruned. Takes the memory of the blocks.
+    then be pruned. Takes the memory of the blocks, or of one where the model is streamed.
 
     Raises InputError when the model's blocks cannot be run one by one, or when what follows them is not a chain
     of modules.
@@ -44,7 +45,7 @@ class Dense:
         probe = torch.arange(PROBE_TOKENS, device=next(model.parameters()).device)[None] * 7 % vocabulary
         record_arguments(model, [probe])
         self.tail = copy.deepcopy(_tail(model, probe)).eval()
-        self.blocks = copy.deepcopy(find_blocks(model)[1]).eval()
+        self.blocks = residency.copied(model, find_blocks(model)[1]).eval()
         self.layers = [_own_linears(block) for block in self.blocks]
 
 

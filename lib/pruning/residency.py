@@ -8,6 +8,7 @@ that was loaded whole all functions here do nothing.
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
+from copy import deepcopy
 from functools import partial
 from weakref import WeakKeyDictionary
 
@@ -22,16 +23,27 @@ _streams: "WeakKeyDictionary[nn.Module, Stream]" = WeakKeyDictionary()
 class Stream:
     """One block of a model in memory, and the one after it on its way."""
 
-    def __init__(self, blocks: nn.ModuleList, read: Read):
-        self._blocks, self._read = blocks, read
+    def __init__(self, blocks: nn.ModuleList, read: Read, ahead: bool = True):
+        self._blocks, self.read, self._ahead = blocks, read, ahead
         self._empty = [dict(block.named_parameters()) for block in blocks]  # on the meta device
         self._here: int | None = None
         self._coming: tuple[int, Future] | None = None
         self._reader = ThreadPoolExecutor(1)
         self.change: Change | None = None
         self.asleep = False
-        for index, block in enumerate(blocks):
-            block.register_forward_pre_hook(partial(self._called, index), prepend=True)
+        self._hooks: list = []
+        self.listen()
+
+    def listen(self) -> None:
+        """Be told when a block is called."""
+        self._hooks = [block.register_forward_pre_hook(partial(self._called, index), prepend=True)
+                       for index, block in enumerate(self._blocks)]
+
+    def leave(self) -> None:
+        """Have no block in memory and no part in the model."""
+        self.drop()
+        for hook in self._hooks:
+            hook.remove()
 
     def bring(self, index: int) -> None:
         """Have that block in memory, and no other."""
@@ -39,9 +51,10 @@ class Stream:
             return
         self.drop()
         number, coming = self._coming or (None, None)
-        parameters = coming.result() if number == index else self._read(index)
-        following = (index + 1) % len(self._blocks)
-        self._coming = following, self._reader.submit(self._read, following)
+        parameters = coming.result() if number == index else self.read(index)
+        if self._ahead:
+            following = (index + 1) % len(self._blocks)
+            self._coming = following, self._reader.submit(self.read, following)
         _place(self._blocks[index], {name: nn.Parameter(values, requires_grad=False)
                                      for name, values in parameters.items()})
         self._here = index
@@ -68,6 +81,19 @@ def _place(block: nn.Module, parameters: dict[str, nn.Parameter]) -> None:
 def stream(model: nn.Module, blocks: nn.ModuleList, read: Read) -> None:
     """From now on the model's blocks, whose parameters are on the meta device, are read when they are needed."""
     _streams[model] = Stream(blocks, read)
+
+
+def copied(model: nn.Module, blocks: nn.ModuleList) -> nn.ModuleList:
+    """A copy of the model's blocks, with weights of its own; of a streamed model, one that is streamed from the same
+    files, without reading ahead."""
+    its = _streams.get(model)
+    if its is None:
+        return deepcopy(blocks)
+    its.leave()
+    made = deepcopy(blocks)
+    its.listen()
+    _streams[made] = Stream(made, its.read, ahead=False)
+    return made
 
 
 def is_streamed(model: nn.Module) -> bool:

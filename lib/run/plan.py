@@ -1,6 +1,5 @@
 """What a run will compute, and what it will need, before anything starts: `python -m lib.reproduce --plan`."""
 
-import os
 import shutil
 from collections.abc import Sequence
 from functools import cache
@@ -13,7 +12,7 @@ from lib.inputs import models, sizes
 from lib.inputs.checkpoints import KNOWN
 from lib.paths import CACHE
 from lib.pruning.methods import METHODS
-from lib.run import measure, progress, rates, states, store
+from lib.run import measure, memory, progress, rates, states, store
 from lib.run.store import Visit
 from lib.study import Study, Variant
 
@@ -59,9 +58,9 @@ def plan(study: Study, fresh: bool, only: str | None = None) -> Plan:
     disk = {"masks": float(sum(_mask_bytes(study, v) for v in variants)), "tables": float(work["cells"].sum() * CELL),
             "figures": float(work["notebook"].nunique() * NOTEBOOK),
             "models": float(sum(_model_bytes(name) for name in study.models))}
-    memory, largest = max(((_memory(what, visit.variant), f"{what} of {visit.label}") for what, visit in pending),
+    needed, largest = max(((_memory(what, visit.variant), f"{what} of {visit.label}") for what, visit in pending),
                           default=(0, ""))
-    return Plan(work, disk, shutil.disk_usage(_there(CACHE)).free, memory, largest, _memory_there())
+    return Plan(work, disk, shutil.disk_usage(_there(CACHE)).free, needed, largest, memory.there())
 
 
 def text(made: Plan) -> str:
@@ -136,10 +135,6 @@ def _width(variant: Variant) -> int:
 @cache
 def _size(name: str) -> sizes.Size:
     return sizes.size(name)
-
-
-def _memory_there() -> float:
-    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
 def _there(path):

@@ -4,6 +4,7 @@ torch is imported only where something is computed.
 """
 
 import hashlib
+import os
 import warnings
 from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, replace
@@ -11,10 +12,12 @@ from functools import cache, lru_cache
 from pathlib import Path
 
 from lib.errors import InputError
-from lib.inputs import corpora, models, released
-from lib.run import store
+from lib.inputs import corpora, models, released, sizes, tiny
+from lib.run import memory, store
 from lib.run.store import Visit
 from lib.study import Study, Variant
+
+STREAMED = 0.6  # share of the memory that a model which is loaded whole may take with its weights
 
 
 def visit(study: Study, variant: Variant, cells: dict[str, list[dict]]) -> Visit:
@@ -50,7 +53,18 @@ def loaded(name: str, dtype: str):
     dense.cache_clear()
     dense_embeddings.cache_clear()
     torch.set_float32_matmul_precision("medium" if dtype == "mixed" else "highest")
-    return models.load(name, "float32" if dtype == "mixed" else dtype)
+    return models.load(name, "float32" if dtype == "mixed" else dtype, streamed=streamed(name, dtype))
+
+
+@cache
+def streamed(name: str, dtype: str) -> bool:
+    """Whether a model's blocks are read from its files when they are at work: where its weights are most of the memory
+    there is, or the environment variable COMPENDIUM_STREAMED is 1. No value depends on it."""
+    if name in tiny.RECIPES or os.environ.get("COMPENDIUM_STREAMED") == "0":
+        return False
+    width = 2 if dtype in ("bfloat16", "float16") else 4
+    return os.environ.get("COMPENDIUM_STREAMED") == "1" or (
+        sizes.size(name).parameters * width > STREAMED * memory.there())
 
 
 @lru_cache(maxsize=1)
@@ -87,26 +101,31 @@ def windows(study: Study, variant: Variant):
 def pruned(study: Study, variant: Variant):
     """(lib.pruning.driver.Pruned of the variant, digest of its calibration windows): from this run's file, else
     pruned now, or read from a released checkpoint, of whose windows no digest is known."""
-    from lib.pruning import files
+    from lib.pruning import files, resumable
     from lib.pruning.driver import prune
 
     path = mask_file(study, variant)
     source = study.released().get(variant)
     text = variant.calibration != "none" and not source
     digest = windows(study, variant).digest() if text else ""
+    request = variant.method, variant.sparsity, variant.pattern, variant.group
     made = files.load_if_whole(path)
+    if made is None and streamed(variant.model, variant.dtype) and not source:
+        made = resumable.prune_into(path, loaded(variant.model, variant.dtype)[0],
+                                    windows(study, variant).ids if text else None, *request)
     if made is None:
         model, _ = loaded(variant.model, variant.dtype)
         made = _read(source, variant, model) if source else prune(
-            model, _start(study, draw(variant)) if text else None, variant.method, variant.sparsity, variant.pattern,
-            variant.group)
+            model, _start(study, draw(variant)) if text else None, *request)
         files.save(made, path)
     return made, digest
 
 
 def mask_file(study: Study, variant: Variant) -> Path:
     """Where the run keeps a pruned variant, made already or not."""
-    return store.run_folder(study) / "masks" / f"{store.key('pruning', inputs(study, variant))}.safetensors"
+    name = store.key("pruning", inputs(study, variant))
+    by_block = streamed(variant.model, variant.dtype) and variant not in study.released()
+    return store.run_folder(study) / "masks" / (f"{name}.blocks" if by_block else f"{name}.safetensors")
 
 
 @lru_cache(maxsize=1)

@@ -195,7 +195,7 @@ def test_pruned_shares_are_those_of_the_columns_that_hold_weights(name):
     W[:10, 4] = 0
     W[:, 6] = 0
     masks = prune(model, WINDOWS, "wanda", 0.5).masks
-    shares = pruned_shares(mlps, masks)
+    shares = pruned_shares(model, mlps, masks)
     assert shares.shape == (len(mlps), mlps[0].neurons)
     for layer, mlp in enumerate(mlps):
         W, kept = weight_matrix(mlp.down).tolist(), masks[mlp.name].tolist()
@@ -206,7 +206,7 @@ def test_pruned_shares_are_those_of_the_columns_that_hold_weights(name):
     assert np.isnan(shares[1, 6]) and np.isnan(shares).sum() == 1
     del masks[mlps[0].name]
     with pytest.raises(InputError, match="no mask"):
-        pruned_shares(mlps, masks)
+        pruned_shares(model, mlps, masks)
 
 
 @pytest.mark.parametrize("name", ["phi3", "mixtral", "qwen2_moe"])

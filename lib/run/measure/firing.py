@@ -119,7 +119,7 @@ def _rows(table: str, study: Study, variant: Variant, before: Fired, after: Fire
     from lib.analysis.mlps import find_mlps
 
     model = states.loaded(variant.model, variant.dtype)[0]
-    shares = pruned_shares(find_mlps(model), states.pruned(study, variant)[0].masks)
+    shares = pruned_shares(model, find_mlps(model), states.pruned(study, variant)[0].masks)
     own = [k for k, x in enumerate(names) if x in weights(variant.calibration, names)] or list(range(len(names)))
     norms = np.sqrt((before.norms[own] ** 2).sum(axis=0))  # of the text that the masks were made with, but held out
     return neuron_controls.pruned_share_rows(names, shares, norms, analysis.specific(before.p))

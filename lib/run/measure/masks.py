@@ -25,11 +25,9 @@ def mask_overlap(study: Study, fresh: bool = False) -> pd.DataFrame:
 
     def compute(visit: Visit, missing: dict) -> Iterator[tuple[str, pd.DataFrame]]:
         from lib.analysis import masks
-        from lib.pruning.blocks import named_linears, weight_matrix
 
         model, tokenizer = states.loaded(visit.variant.model, visit.variant.dtype)
-        nonzero = masks.pack({name: weight_matrix(linear).numpy() != 0
-                              for name, linear in named_linears(model).items()}, "row")
+        nonzero = masks.pack({name: W != 0 for name, W in _weights(model)}, "row")
         for cell, extra in missing["mask_overlap"].items():
             group = {tuple(getattr(v, name) for name in masks.DRAW): v
                      for v in _groups(study, visit.variant.model)[extra["windows"]]}
@@ -110,18 +108,29 @@ def _changes(model, pruned, other) -> list[dict]:
     """Rows of lib.analysis.mask_pairs.changes, summed over the matrices of each projection."""
     from lib.analysis.mask_pairs import changes
     from lib.analysis.masks import place
-    from lib.pruning.blocks import weight_matrix
 
     rows = []
-    for layer, kept in pruned.masks.items():
-        W = weight_matrix(model.get_submodule(layer)).numpy()
-        rows += [{"module": place(layer)[1]} | row for row in changes(kept.numpy(), other.masks[layer].numpy(), W)]
+    for layer, W in _weights(model):
+        kept = pruned.masks[layer].numpy()
+        rows += [{"module": place(layer)[1]} | row for row in changes(kept, other.masks[layer].numpy(), W)]
     frame = pd.DataFrame(rows)
     for column in ("share", "even"):
         frame[column] = frame[column].fillna(0) * frame["changed"]
     table = frame.groupby(["module", "by", "part"], sort=False)[["share", "even", "changed", "weights"]].sum()
     return (table.assign(share=table["share"] / table["changed"], even=table["even"] / table["changed"])
             .reset_index().to_dict("records"))
+
+
+def _weights(model) -> Iterator[tuple[str, np.ndarray]]:
+    """The dense W [out, in] of every linear layer by its full name, block by block."""
+    from lib.pruning import residency
+    from lib.pruning.blocks import find_blocks, linear_layers, weight_matrix
+
+    place, blocks = find_blocks(model)
+    for k, block in enumerate(blocks):
+        residency.bring(model, k)
+        for layer, linear in linear_layers(block).items():
+            yield f"{place}.{k}.{layer}", weight_matrix(linear).float().cpu().numpy()
 
 
 def _swapped(study: Study, variant: Variant, pruned, cells: dict[str, dict]) -> pd.DataFrame:
