@@ -3,13 +3,26 @@
 import os
 from pathlib import Path
 
-GROUPS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
+GROUPS = Path("/sys/fs/cgroup")
 
 
 def there() -> float:
-    """Bytes of memory of the machine, or that its control group allows, as a container or a cluster's job has it."""
-    found = [float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))]
-    for place in map(Path, GROUPS):
-        if place.is_file() and (limit := place.read_text().strip()).isdecimal():
-            found.append(float(limit))
-    return min(found)
+    """Bytes of memory of the machine, or fewer where a control group allows fewer, as a container or a cluster's job
+    does."""
+    return min([float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")), *_limits()])
+
+
+def _limits() -> list[float]:
+    """Limits of the process's control group and those above it, in either version of the interface."""
+    membership, found = Path("/proc/self/cgroup"), []
+    for line in membership.read_text().splitlines() if membership.is_file() else ():
+        _, controllers, path = line.split(":", 2)
+        if controllers not in ("", "memory"):
+            continue
+        root, name = (GROUPS / "memory", "memory.limit_in_bytes") if controllers else (GROUPS, "memory.max")
+        group = root / path.lstrip("/")
+        for place in (group, *group.parents):
+            limit = place / name
+            if place.is_relative_to(root) and limit.is_file() and (text := limit.read_text().strip()).isdecimal():
+                found.append(float(text))
+    return found
