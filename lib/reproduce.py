@@ -18,8 +18,8 @@ from lib.paths import CACHE, FIGURES, OUTPUT, RESULTS, ROOT, shown
 from lib.run import cluster, notebooks, plan, progress
 from lib.study import Study
 
-# For the kernels: glibc gives large tensors back to the system and clears them anew at every use. Keeping them
-# makes scoring with a large vocabulary faster and changes no bit.
+# For the processes that are started: glibc gives large tensors back to the system and clears them anew at every use.
+# Keeping them makes scoring with a large vocabulary faster and changes no bit.
 ALLOCATOR = {"MALLOC_MMAP_MAX_": "0", "MALLOC_TRIM_THRESHOLD_": "2000000000", "MALLOC_TOP_PAD_": "500000000"}
 
 
@@ -59,6 +59,10 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.publish and (study.label != "published" or OUTPUT != ROOT):
         raise InputError("--publish writes the published tables of this checkout, so it goes with --profile published, "
                          "no --set, and without COMPENDIUM_OUTPUT")
+    sets = study.calibration_sets()
+    if study.methods and len(sets) < 2:
+        raise InputError(f"the notebooks compare calibration languages, and there is only {', '.join(sets)}; give two "
+                         "or more, for example --set calibrations=de,en. To prune in one: python -m lib.export")
     if arguments.redraw and arguments.fresh:
         raise InputError("--redraw computes nothing and --fresh computes everything anew; give one of them")
     todo = notebooks.sources(arguments.only)
@@ -74,6 +78,8 @@ def run(arguments: argparse.Namespace) -> int:
                     *([RESULTS / "published"] if arguments.publish else [])])
     if not arguments.redraw:
         plan.refuse_if_too_large(plan.plan(study, arguments.fresh, arguments.only))
+    for name, value in ALLOCATOR.items():
+        os.environ.setdefault(name, value)
     with lock.held(runs / f".lock-{study.profile}", f"the run folder of profile {study.profile} in {OUTPUT}"), \
             cluster.started(arguments.workers, arguments.scheduler):
         return execute(job, todo, arguments)
@@ -82,8 +88,6 @@ def run(arguments: argparse.Namespace) -> int:
 def execute(job: notebooks.Job, todo: list[Path], arguments: argparse.Namespace) -> int:
     """Fetch what is needed, execute the notebooks, report; the caller holds the run folder's lock."""
     study = job.study
-    for name, value in ALLOCATOR.items():
-        os.environ.setdefault(name, value)
     if arguments.redraw:
         os.environ["COMPENDIUM_REDRAW"] = "1"
     else:

@@ -104,6 +104,7 @@ def test_killed_in_the_middle_of_pruning_it_ends_with_the_same_bytes(copies, unb
 
 
 @pytest.mark.parametrize(("words", "named"), [
+    (["--set", "calibrations=de"], "compare calibration languages"),
     (["--set", "langages=de"], "languages"), (["--set", "languages=de,xx"], "de, en, sw"),
     (["--set", "models=tiny-lama"], "tiny-llama"), (["--set", "methods=wnada"], "wanda"),
     (["--set", "sparsity=-0.1"], "above 0"), (["--set", "sparsity=1.0"], "below 1"),

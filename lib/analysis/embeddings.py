@@ -3,6 +3,7 @@ pooled vectors is kept."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 
 import numpy as np
 import torch
@@ -12,6 +13,7 @@ from lib.analysis.likelihood import BATCH_TOKENS, padded
 from lib.errors import InputError
 from lib.inputs.models import prefix_token
 from lib.pruning.blocks import find_blocks
+from lib.pruning.lockstep import Own, forward, look
 
 POOLINGS = ("mean", "last")
 
@@ -29,10 +31,8 @@ def sentence_embeddings(model: nn.Module, tokenizer, texts: Sequence[str], pooli
     """
     prefix = 0 if prefix_token(tokenizer) is None else 1
     with pooled(model, len(texts), prefix, pooling) as pool:
-        for rows, ids, real in padded(model, tokenizer, [text[:40] for text in texts], texts, batch_tokens,
-                                      least=prefix + 1):
-            pool.expect(rows, real)
-            model.base_model(input_ids=ids, attention_mask=real, use_cache=False)
+        batches = padded(model, tokenizer, [text[:40] for text in texts], texts, batch_tokens, least=prefix + 1)
+        look(model, (forward(model, ids, real, before=partial(pool.expect, rows, real)) for rows, ids, real in batches))
     return pool.values
 
 
@@ -42,28 +42,29 @@ class Pool:
     def __init__(self, shape: tuple[int, int, int], skipped: int, pooling: str):
         self.values = np.full(shape, np.nan, dtype=np.float32)
         self._skipped, self._pooling = skipped, pooling
-        self._rows: list[int] = []
+        self._expected = Own()  # (rows, bool [batch, tokens]) of this pass
 
     def expect(self, rows: Sequence[int], real: Tensor) -> None:
         """The next forward pass holds the sentences `rows`; real [batch, tokens] is 1 for tokens, 0 for padding,
         which stands on the right. A pass that was not announced is not pooled."""
-        self._rows, self._real = list(rows), real.bool()
+        self._expected.set((list(rows), real.bool()))
 
     def _see(self, layer: int, hidden: Tensor) -> None:
         """Pool hidden [batch, tokens, d]."""
-        if not self._rows:
+        if self._expected.get() is None:
             return
+        rows, real = self._expected.get()
         if self._pooling == "last":
             each = torch.arange(len(hidden), device=hidden.device)
-            vectors = hidden[each, self._real.sum(1) - 1].float()
+            vectors = hidden[each, real.sum(1) - 1].float()
         else:
-            taken = self._real.clone()
+            taken = real.clone()
             taken[:, :self._skipped] = False
             # Not multiplied by 0: states of padding may be NaN.
             vectors = hidden.float().masked_fill(~taken[:, :, None], 0).sum(1) / taken.sum(1, keepdim=True)
-        self.values[self._rows, layer] = vectors.cpu().numpy()
+        self.values[rows, layer] = vectors.cpu().numpy()
         if layer == self.values.shape[1] - 1:
-            self._rows = []
+            self._expected.set(None)
 
 
 @contextmanager

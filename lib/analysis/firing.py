@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from lib.analysis.mlps import Mlp
 from lib.analysis.positions import Positions, text_positions
 from lib.errors import InputError
-from lib.pruning import residency
+from lib.pruning import lockstep, residency
 from lib.pruning.blocks import weight_matrix
 from lib.pruning.forwards import evaluating
 from lib.pruning.statistics import InputNorm
@@ -69,10 +69,8 @@ def counting(model: nn.Module, mlps: Sequence[Mlp], skipped: int = 0) -> Iterato
 @torch.inference_mode()
 def firing(model: nn.Module, mlps: Sequence[Mlp], batches: Iterable[Tensor]) -> Firing:
     """Token ids [batch, tokens] a batch, without padding -> counts and norms over all of them."""
-    device = next(model.parameters()).device
     with evaluating(model), counting(model, mlps) as counted:
-        for ids in batches:
-            model.base_model(input_ids=ids.to(device), use_cache=False)
+        lockstep.look(model, (lockstep.forward(model, ids) for ids in batches))
     return counted
 
 

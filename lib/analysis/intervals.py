@@ -91,7 +91,7 @@ def best_by_cell(segments: pd.DataFrame, by: Sequence[str], **options) -> pd.Dat
         if cell["language"] in names and len(names) > 1:
             best = best_calibration(group, cell["language"], **options)
             rows.append(cell | vars(best) | {"wins": best.wins[best.target]})
-    return pd.DataFrame(rows)
+    return pd.DataFrame(rows, columns=None if rows else [*by, *Best.__dataclass_fields__])
 
 
 def _grid(segments: pd.DataFrame) -> tuple[list[str], np.ndarray, np.ndarray]:

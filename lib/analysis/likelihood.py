@@ -5,6 +5,7 @@ value does not depend on its neighbours and segments are the units from which in
 """
 
 from collections.abc import Iterator, Sequence
+from functools import partial
 
 import numpy as np
 import pandas as pd
@@ -13,6 +14,7 @@ from torch import nn
 
 from lib.errors import InputError
 from lib.inputs.models import prefix_token
+from lib.pruning.lockstep import forward, together
 
 # Batches are formed inside fixed stretches of this many segments: the first 50 segments give the same
 # batches, and so the same bits, whether 50 or 100 of them are asked for.
@@ -38,8 +40,10 @@ def segment_nll(model, tokenizer, segments: Sequence[str], texts: Sequence[str],
     head, bare = head or Head(model), prefix_token(tokenizer) is None
     nll, tokens = np.zeros(len(texts)), np.zeros(len(texts), dtype=np.int64)
     unscored = np.zeros(len(texts), dtype=np.int64)  # bytes of first tokens that nothing stands before
-    for rows, ids, real in padded(model, tokenizer, segments, texts, batch_tokens):
-        nll[rows] = _batch_nll(model, head, ids, real)
+    passes = (forward(model, ids, real, partial(_scored, head, rows, ids, real))
+              for rows, ids, real in padded(model, tokenizer, segments, texts, batch_tokens))
+    for rows, ids, real, losses in together(model, passes):
+        nll[rows] = losses
         tokens[rows] = real[:, 1:].sum(1).cpu()
         if bare:
             unscored[rows] = [len(tokenizer.decode(first).encode()) for first in ids[:, :1]]
@@ -88,15 +92,15 @@ def batches(lengths: Sequence[int], batch_tokens: int) -> Iterator[list[int]]:
         yield rows
 
 
-def _batch_nll(model, head: "Head", ids: torch.Tensor, real: torch.Tensor) -> np.ndarray:
-    """ids, real [batch, tokens] -> summed nll [batch]; padding is never scored."""
-    hidden = model.base_model(input_ids=ids, attention_mask=real, use_cache=False).last_hidden_state
+def _scored(head: "Head", rows: list[int], ids: torch.Tensor, real: torch.Tensor, hidden: torch.Tensor) -> tuple:
+    """ids, real [batch, tokens], final hidden states -> (rows, ids, real, summed nll [batch]); padding is never
+    scored."""
     row, position = torch.nonzero(real[:, 1:], as_tuple=True)
     states, targets = hidden[row, position], ids[row, position + 1]
     losses = torch.cat([head.nll(s, t) for s, t in zip(states.split(head.chunk), targets.split(head.chunk),
                                                        strict=True)])
     total = torch.zeros(len(ids), dtype=torch.float64, device=ids.device)
-    return total.index_add_(0, row, losses.double()).cpu().numpy()
+    return rows, ids, real, total.index_add_(0, row, losses.double()).cpu().numpy()
 
 
 class Head:

@@ -8,23 +8,24 @@ import torch
 from torch import Tensor, nn
 
 from lib.errors import InputError
+from lib.pruning.lockstep import Own
 
 
 class Positions:
-    """The pass that is running. `tokens`: text tokens of all passes so far."""
+    """Of the pass that is running. `tokens`: text tokens of all passes so far."""
 
     def __init__(self, skipped: int):
         self.skipped, self.tokens = skipped, 0
-        self._text = torch.zeros(0, dtype=torch.bool)  # [batch * tokens]
-        self._all = False
+        self._texts = Own((torch.zeros(0, dtype=torch.bool), False))  # [batch * tokens], whether all are text
 
     def rows(self, X: Tensor) -> Tensor:
         """X [batch, tokens, d] or [batch * tokens, d] -> its rows at text positions [text tokens, d]"""
         X = X.reshape(-1, X.shape[-1])
-        if len(X) != len(self._text):
-            raise InputError(f"a layer was given {len(X)} tokens of {len(self._text)} in the batch; layers that see "
+        text, whole = self._texts.get()
+        if len(X) != len(text):
+            raise InputError(f"a layer was given {len(X)} tokens of {len(text)} in the batch; layers that see "
                              "some of the tokens only, such as experts, cannot be measured")
-        return X if self._all else X[self._text]
+        return X if whole else X[text]
 
     def energy(self, X: Tensor) -> Tensor:
         """X [batch, tokens, d] or [batch * tokens, d] -> ||X||_F^2 over text positions, a float64 scalar.
@@ -44,7 +45,7 @@ class Positions:
                              "sequences (no key-value cache), padded on the right")
         text = mask.bool()
         text[:, :self.skipped] = False
-        self._text, self._all = text.flatten(), bool(text.all())
+        self._texts.set((text.flatten(), bool(text.all())))
         self.tokens += int(text.sum())
 
 

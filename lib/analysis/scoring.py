@@ -8,6 +8,7 @@ context run once for all its options, and logits only where a token of a continu
 
 import copy
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from itertools import accumulate
 
 import torch
@@ -19,6 +20,7 @@ from transformers import DynamicCache
 
 from lib.analysis.likelihood import Head
 from lib.errors import InputError
+from lib.pruning.lockstep import Job, together
 
 PADDED = 64  # tokens of padding that cost about as much as one more call of the model
 Request = tuple[tuple[str, str], list[int], list[int]]  # ((context, continuation), their token ids)
@@ -54,13 +56,15 @@ class ScoredPositions(HFLM):
         answers: list[tuple[float, bool]] = []
         waiting: list[tuple[Tensor, Tensor, list[list[int]]]] = []
         with tqdm(total=len(requests), disable=disable_tqdm, desc="log-likelihood requests", mininterval=5) as bar:
-            for batch in buckets.get_batched(n=override_bs or self.batch_size):
-                waiting.append(self._states([(before, after) for _, before, after in batch]))
+            batches = (self._job([(before, after) for _, before, after in batch])
+                       for batch in buckets.get_batched(n=override_bs or self.batch_size))
+            for states in together(self.model, batches):
+                waiting.append(states)
                 # The output layer's weights are most of the model: they are read for as many states as fit at a time.
                 if sum(len(states) for states, _, _ in waiting) >= self._head.chunk:
                     answers += self._answers(waiting)
                     waiting.clear()
-                bar.update(len(batch))
+                bar.update(len(states[2]))
             answers += self._answers(waiting)
         return buckets.get_original(answers)
 
@@ -75,6 +79,15 @@ class ScoredPositions(HFLM):
         scores, first = self._head_scores(torch.cat([states for states, _, _ in waiting]), index, targets)
         sizes = [len(after) for after in afters]
         return [(float(s.sum()), bool(f.all())) for s, f in zip(scores.split(sizes), first.split(sizes), strict=True)]
+
+    def _job(self, pairs: list[tuple[list[int], list[int]]]) -> Job:
+        """`_states` of these requests; it holds the keys and values of contexts and continuations."""
+        config = self.model.config.get_text_config()
+        heads = getattr(config, "num_key_value_heads", None) or config.num_attention_heads
+        width = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
+        tokens = 2 * sum(len(before) + len(after) for before, after in pairs)
+        return Job(tokens * 2 * heads * width * config.num_hidden_layers * self.model.dtype.itemsize,
+                   partial(self._states, pairs))
 
     def _states(self, pairs: list[tuple[list[int], list[int]]]) -> tuple[Tensor, Tensor, list[list[int]]]:
         """Requests whose contexts have the same number of tokens -> (final hidden states [n, hidden], for each token

@@ -23,9 +23,10 @@ from transformers import Cache
 
 from lib.analysis.positions import Positions, text_positions
 from lib.errors import InputError
-from lib.pruning import residency
+from lib.pruning import lockstep, residency
 from lib.pruning.blocks import PROBE_TOKENS, find_blocks, linear_layers, record_arguments, weight_matrix
 from lib.pruning.forwards import Call, evaluating, output_tensor
+from lib.pruning.lockstep import Own
 from lib.pruning.statistics import full_precision
 
 UNCHANGED = 1e-12  # errors up to here (120 dB) are float32 rounding between two runs of the same arithmetic
@@ -56,7 +57,7 @@ class LayerErrors:
         self._dense, self._positions = dense, positions
         self._pruned = [_own_linears(block) for block in blocks]
         self._sums: dict[tuple, Tensor] = {}  # by (signal | local | propagated, layer, module): float64 scalars
-        self._hidden = torch.empty(0)  # of the dense model, after the block that ran last
+        self._hidden = Own()  # of the dense model in this pass, after the block that ran last
         self._outputs: dict[str, Tensor] = {}  # of the dense linears of the block that runs
         self._experts = sum(len(linear_layers(block)) for block in blocks) - sum(map(len, self._pruned))
 
@@ -91,7 +92,7 @@ class LayerErrors:
         if any(isinstance(value, Cache) for value in (*args, *kwargs.values())):
             raise InputError("a forward pass with a key-value cache cannot be measured; pass use_cache=False")
         hidden, call = Call.of(args, kwargs, {})
-        self._hidden = call.run(self._dense.blocks[layer], hidden if layer == 0 else self._hidden)
+        self._hidden.set(call.run(self._dense.blocks[layer], hidden if layer == 0 else self._hidden.get()))
 
     def _after_dense(self, layer: int, module: str, linear: nn.Module, args: tuple, output: Tensor) -> None:
         self._add("signal", layer, module, output if linear.bias is None else output - linear.bias)
@@ -105,10 +106,10 @@ class LayerErrors:
         self._add("propagated", layer, module, output.float() - self._outputs.pop(module).float())
 
     def _after_block(self, layer: int, block: nn.Module, args: tuple, output) -> None:
-        self._compare_states(layer, "block", self._hidden, output_tensor(output))
+        self._compare_states(layer, "block", self._hidden.get(), output_tensor(output))
 
     def _after_model(self, model: nn.Module, args: tuple, output) -> None:
-        self._compare_states(len(self._pruned), "final", self._dense.tail(self._hidden), output[0])
+        self._compare_states(len(self._pruned), "final", self._dense.tail(self._hidden.get()), output[0])
 
     def _compare_states(self, layer: int, module: str, dense: Tensor, pruned: Tensor) -> None:
         self._add("signal", layer, module, dense)
@@ -148,10 +149,8 @@ def measuring(dense: Dense, model: nn.Module, skipped: int = 0) -> Iterator[Laye
 def layer_error(dense: Dense, model: nn.Module, batches: Iterable[Tensor]) -> tuple[list[dict], dict[str, int]]:
     """Token ids [batch, tokens] a batch, without padding -> (rows, counts of what is left out) of LayerErrors, for
     the model with its pruned weights in place (`lib.pruning.driver.applied`)."""
-    device = next(model.parameters()).device
     with evaluating(model), measuring(dense, model) as errors:
-        for ids in batches:
-            model.base_model(input_ids=ids.to(device), use_cache=False)
+        lockstep.look(model, (lockstep.forward(model, ids) for ids in batches))
     return errors.rows(), errors.left_out()
 
 

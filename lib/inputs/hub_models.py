@@ -1,5 +1,7 @@
 """Models on the hub: what is fetched of them, and what a person can do when that fails."""
 
+import re
+import sys
 from contextlib import contextmanager
 from functools import lru_cache
 from pathlib import Path
@@ -7,7 +9,9 @@ from pathlib import Path
 from lib.errors import InputError
 from lib.inputs import tiny
 from lib.inputs.checkpoints import KNOWN
+from lib.inputs.sealed import file_hash
 
+SHA256 = re.compile("[0-9a-f]{64}")
 HUB_FILES = ["*.json", "*.safetensors", "*.model", "*.txt", "*.jinja"]  # no pickles
 
 
@@ -60,9 +64,33 @@ def is_there(name: str) -> bool:
 
 
 def snapshot(name: str) -> Path:
-    """All files but pickles, at the commit of the configuration."""
+    """All files but pickles, at the commit of the configuration. A shard that is not what the hub's digest says is
+    fetched anew; raises InputError where that cannot be."""
+    folder = _fetched(name)
+    damaged = _damaged(folder)
+    for shard in damaged:
+        print(f"{shard} is damaged: its bytes do not have the digest that the hub states; it is fetched anew",
+              file=sys.stderr, flush=True)
+        shard.resolve().unlink()
+        shard.unlink()
+    if damaged:
+        folder = _fetched(name)
+    gone = [shard.name for shard in damaged if not shard.is_file()]
+    if gone:
+        raise InputError(f"model {name} cannot be had: {', '.join(gone)} was damaged, and the hub cannot be reached. "
+                         f"Run `hf download {repository(name)[0]}` once with a network")
+    return folder
+
+
+def _fetched(name: str) -> Path:
     from huggingface_hub import snapshot_download
 
     with _hub_errors(name):
         return Path(snapshot_download(repository(name)[0], revision=config_file(name).parent.name,
                                       allow_patterns=HUB_FILES))
+
+
+def _damaged(folder: Path) -> list[Path]:
+    """Shards whose file in the hub's cache, which is named by its SHA-256, has another one."""
+    shards = [(path, path.resolve()) for path in sorted(folder.glob("*.safetensors"))]
+    return [path for path, blob in shards if SHA256.fullmatch(blob.name) and file_hash(blob) != blob.name]

@@ -10,6 +10,8 @@ from lib.inputs.stored import Stored
 from lib.pruning import residency
 from lib.pruning.blocks import find_blocks
 
+ALIGNED = 64  # bytes, as torch aligns tensors
+
 
 def load(folder: Path, dtype: torch.dtype, device: str) -> nn.Module:
     """The causal LM of a folder of safetensors; embeddings, last norm and output layer are in memory.
@@ -25,17 +27,18 @@ def load(folder: Path, dtype: torch.dtype, device: str) -> nn.Module:
     model.tie_weights()
     stored = Stored(folder, model)
     place, blocks = find_blocks(model)
-    names = [list(dict(block.named_parameters())) for block in blocks]
+    shapes = [{name: p.shape for name, p in block.named_parameters()} for block in blocks]
 
     def read(index: int) -> dict[str, Tensor]:
-        return {name: _read(stored, f"{place}.{index}.{name}", dtype, device) for name in names[index]}
+        room = _room(shapes[index], dtype, device)
+        return {name: values.copy_(_stored(stored, f"{place}.{index}.{name}")) for name, values in room.items()}
 
     inside = {id(parameter) for block in blocks for parameter in block.parameters()}
     for name, parameter in list(model.named_parameters()):
         if id(parameter) not in inside:
             owner, _, leaf = name.rpartition(".")
-            values = nn.Parameter(_read(stored, name, dtype, device), requires_grad=False)
-            model.get_submodule(owner)._parameters[leaf] = values
+            values = _stored(stored, name).to(device=device, dtype=dtype, copy=True)
+            model.get_submodule(owner)._parameters[leaf] = nn.Parameter(values, requires_grad=False)
     model.tie_weights()
     for _, module in model.named_modules():
         for key, buffer in module._buffers.items():
@@ -44,8 +47,17 @@ def load(folder: Path, dtype: torch.dtype, device: str) -> nn.Module:
     return model
 
 
-def _read(stored: Stored, name: str, dtype: torch.dtype, device: str) -> Tensor:
-    """A parameter, in memory of its own: what the file is mapped to would be read page by page when it is used."""
+def _stored(stored: Stored, name: str) -> Tensor:
+    """A parameter as the file is mapped to it, to be copied: else it would be read page by page when it is used."""
     if name not in stored:
         raise InputError(f"the checkpoint lacks {name}, which would be random; complete it or give another model")
-    return stored[name].to(device=device, dtype=dtype, copy=True)
+    return stored[name]
+
+
+def _room(shapes: dict[str, torch.Size], dtype: torch.dtype, device: str) -> dict[str, Tensor]:
+    """Tensors of these shapes in one stretch of memory, which goes back to the system as a whole when the block is
+    dropped; each begins where a tensor of its own might."""
+    align = ALIGNED // dtype.itemsize
+    sizes = [-(-shape.numel() // align) * align for shape in shapes.values()]
+    parts = torch.empty(sum(sizes), dtype=dtype, device=device).split(sizes)
+    return {name: part[:shape.numel()].view(shape) for (name, shape), part in zip(shapes.items(), parts, strict=True)}

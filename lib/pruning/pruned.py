@@ -70,7 +70,7 @@ def applied(model: nn.Module, pruned: Pruned) -> Iterator[nn.Module]:
             raise InputError(f"the masks do not belong to this model: {type(model).__name__} has no {layer} "
                              f"of shape {list(mask.shape)}; load the model that was pruned")
     place, blocks = find_blocks(model)
-    if residency.is_streamed(model):
+    if residency.stream_of(model):
         with residency.changed(model, lambda k, block: _prune(pruned, f"{place}.{k}", block, Tensor.copy_)):
             yield model
         return

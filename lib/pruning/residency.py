@@ -24,12 +24,13 @@ class Stream:
     """One block of a model in memory, and the one after it on its way."""
 
     def __init__(self, blocks: nn.ModuleList, read: Read, ahead: bool = True):
-        self._blocks, self.read, self._ahead = blocks, read, ahead
+        self._blocks, self.read, self._ahead, self.count = blocks, read, ahead, len(blocks)
         self._empty = [dict(block.named_parameters()) for block in blocks]  # on the meta device
         self._here: int | None = None
         self._coming: tuple[int, Future] | None = None
         self._reader = ThreadPoolExecutor(1)
         self.change: Change | None = None
+        self._wait: Callable[[int], None] | None = None
         self.asleep = False
         self._hooks: list = []
         self.listen()
@@ -53,7 +54,7 @@ class Stream:
         number, coming = self._coming or (None, None)
         parameters = coming.result() if number == index else self.read(index)
         if self._ahead:
-            following = (index + 1) % len(self._blocks)
+            following = (index + 1) % self.count
             self._coming = following, self._reader.submit(self.read, following)
         _place(self._blocks[index], {name: nn.Parameter(values, requires_grad=False)
                                      for name, values in parameters.items()})
@@ -67,9 +68,18 @@ class Stream:
             _place(self._blocks[self._here], self._empty[self._here])
             self._here = None
 
+    @contextmanager
+    def waiting(self, wait: Callable[[int], None]) -> Iterator[None]:
+        """While open, a block that is called is waited for and not brought."""
+        self._wait = wait
+        try:
+            yield
+        finally:
+            self._wait = None
+
     def _called(self, index: int, block: nn.Module, args: tuple) -> None:
         if not self.asleep:
-            self.bring(index)
+            (self._wait or self.bring)(index)
 
 
 def _place(block: nn.Module, parameters: dict[str, nn.Parameter]) -> None:
@@ -78,9 +88,9 @@ def _place(block: nn.Module, parameters: dict[str, nn.Parameter]) -> None:
         block.get_submodule(owner)._parameters[leaf] = parameter
 
 
-def stream(model: nn.Module, blocks: nn.ModuleList, read: Read) -> None:
+def stream(model: nn.Module, blocks: nn.ModuleList, read: Read, ahead: bool = True) -> None:
     """From now on the model's blocks, whose parameters are on the meta device, are read when they are needed."""
-    _streams[model] = Stream(blocks, read)
+    _streams[model] = Stream(blocks, read, ahead)
 
 
 def copied(model: nn.Module, blocks: nn.ModuleList) -> nn.ModuleList:
@@ -96,8 +106,9 @@ def copied(model: nn.Module, blocks: nn.ModuleList) -> nn.ModuleList:
     return made
 
 
-def is_streamed(model: nn.Module) -> bool:
-    return model in _streams
+def stream_of(model: nn.Module) -> Stream | None:
+    """None for a model that was loaded whole."""
+    return _streams.get(model)
 
 
 def bring(model: nn.Module, index: int) -> None:

@@ -57,7 +57,8 @@ def plan(study: Study, fresh: bool, only: str | None = None) -> Plan:
     variants = list(dict.fromkeys(visit.variant for _, visit in pending))
     disk = {"masks": float(sum(_mask_bytes(study, v) for v in variants)), "tables": float(work["cells"].sum() * CELL),
             "figures": float(work["notebook"].nunique() * NOTEBOOK),
-            "models": float(sum(_model_bytes(name) for name in study.models))}
+            "models": float(sum(_model_bytes(name) for name in study.models)),
+            "hidden states": float(max(map(_states_bytes, variants), default=0))}
     needed, largest = max(((_memory(what, visit.variant), f"{what} of {visit.label}") for what, visit in pending),
                           default=(0, ""))
     return Plan(work, disk, shutil.disk_usage(_there(CACHE)).free, needed, largest, memory.there())
@@ -102,11 +103,18 @@ def _rows(study: Study, number: str, planned: Sequence[tuple[str, Visit]]) -> li
 
 def _mask_bytes(study: Study, variant: Variant) -> float:
     """A bit a weight, and the kept weights where the method changes them; 0 where the file is there."""
-    if variant.method == "dense" or states.mask_file(study, variant).is_file():
+    if variant.method == "dense" or states.mask_file(study, variant).exists():
         return 0
     linear = _size(variant.model).linear
     kept = linear * (1 - variant.sparsity) * _width(variant) if METHODS[variant.method].compensates else 0
     return linear / 8 + kept
+
+
+def _states_bytes(variant: Variant) -> float:
+    """Hidden states that pruning a streamed model keeps in files: a block's inputs, dense outputs and outputs."""
+    if variant.method == "dense" or not states.streamed(variant.model, variant.dtype):
+        return 0
+    return 3 * variant.n_samples * variant.seqlen * _size(variant.model).hidden * _width(variant)
 
 
 def _model_bytes(name: str) -> float:
@@ -117,8 +125,14 @@ def _model_bytes(name: str) -> float:
 
 
 def _memory(what: str, variant: Variant) -> float:
-    """Bytes at the most: the model, the dense weights kept beside a pruned model's, and what the measurement holds."""
+    """Bytes at the most: the model, the dense weights kept beside a pruned model's, and what the measurement holds; of
+    a streamed model three blocks, one of masks, and what may be held in memory between blocks."""
     size, width = _size(variant.model), _width(variant)
+    if states.streamed(variant.model, variant.dtype):
+        from lib.pruning import lockstep, resumable
+
+        return (PROGRAM + (size.parameters - size.linear) * width + size.block * (3 * width + 1)
+                + max(lockstep.BUDGET, resumable.BUDGET))
     tokens = variant.n_samples * variant.seqlen
     pruning = 2 * tokens * size.hidden * width + size.block * width + size.linear
     if variant.method in METHODS and METHODS[variant.method].compensates:

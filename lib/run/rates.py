@@ -20,6 +20,7 @@ TABLE = {"calibration text": "calibration", "activation norms": "norm_similarity
 PARTS = {"segment_nll": "segments", "mixture_nll": "segments", "robustness": "segments", "mask_swap": "segments",
          "silencing": "segments", "task_items": "items", "mixture_items": "items"}
 OF_TEXT = ("pruning", "activation norms")  # take as long as the calibration text is
+MEASURED = ["what", "model", "method", "rate"]  # seconds for a weight and a unit
 # Where nothing alike was measured, what is most alike goes: another method, another model, any of the same kind.
 ALIKE = (("model", "method"), ("method",), ("model",), ())
 
@@ -47,28 +48,35 @@ def seconds(study: Study, what: str, visit: Visit) -> Estimate:
 
 @cache
 def _measured(study: Study | None) -> pd.DataFrame:
-    """Visits that the study's own runs timed, None: the published one: what, model, method, rate (seconds for a weight
-    and a unit)."""
+    """Visits that the study's own runs timed, None: the published one: columns MEASURED."""
     read = partial(store.own, study) if study else store.published
     times = read("timings")
     if times.empty:
-        return pd.DataFrame(columns=["what", "model", "method", "rate"])
+        return pd.DataFrame(columns=MEASURED)
     rows = []
     for what, found in times.groupby("what"):
         table = read(TABLE[what])
-        keys = ["model"] if what == "masks" else list(Variant.__dataclass_fields__)  # pairs are of no one variant
+        if table.empty:  # its parts were taken away, or were damaged
+            continue
+        keys = list(variants_of(what, table))
         units = table.groupby(keys).agg(rows=("cell", "size"), cells=("cell", "nunique")).reset_index()
         both = found.merge(units, on=keys, suffixes=("", "_units"))
         count = both["rows" if TABLE[what] in PARTS else "cells"]
         if what in OF_TEXT:
             count = count * (both["n_samples"] * both["seqlen"]).clip(lower=1)
         both["rate"] = both["seconds"] / count / both["model"].map(_weights).astype(float)
-        rows.append(both[["what", "model", "method", "rate"]])
-    return pd.concat(rows, ignore_index=True)
+        rows.append(both[MEASURED])
+    return pd.concat(rows, ignore_index=True) if rows else pd.DataFrame(columns=MEASURED)
+
+
+def variants_of(what: str, table: pd.DataFrame) -> pd.DataFrame:
+    """The variants, one a row, of the visits that filled the table."""
+    fields = ["model"] if what == "masks" else list(Variant.__dataclass_fields__)  # pairs are of no one variant
+    return table[fields].drop_duplicates()
 
 
 def _units(what: str, visit: Visit) -> float:
-    cells = visit.cells[TABLE[what]].values()
+    cells = (visit.cells[TABLE[what]] or next(filter(None, visit.cells.values()))).values()  # that one may be there
     count = sum(extra.get(PARTS[TABLE[what]], 1) for extra in cells) if TABLE[what] in PARTS else len(cells)
     return count * (max(1, visit.variant.n_samples * visit.variant.seqlen) if what in OF_TEXT else 1)
 

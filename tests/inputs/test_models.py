@@ -288,6 +288,33 @@ def test_a_hub_model_is_loaded_and_fingerprinted_by_commit(folder, tmp_path):
     assert said.split() == [f"someone/llama@{commit}", "512", "181056"]
 
 
+def test_a_hub_shard_with_a_flipped_bit_is_named_and_not_used(folder, tmp_path):
+    """The hub's cache keeps a shard under its SHA-256."""
+    commit = "0123456789abcdef0123456789abcdef01234567"
+    repository = tmp_path / "hub" / "models--someone--llama"
+    for part in ("refs", "snapshots", "blobs"):
+        (repository / part).mkdir(parents=True)
+    (repository / "refs" / "main").write_text(commit)
+    folder.rename(repository / "snapshots" / commit)
+    shard = repository / "snapshots" / commit / "model.safetensors"
+    blob = repository / "blobs" / hashlib.sha256(shard.read_bytes()).hexdigest()
+    shard.rename(blob)
+    shard.symlink_to(os.path.relpath(blob, shard.parent))
+
+    def load() -> subprocess.CompletedProcess:
+        return subprocess.run([sys.executable, "-c", "from lib.inputs import models; models.load('someone/llama')"],
+                              cwd=ROOT, capture_output=True, text=True,
+                              env=os.environ | {"HF_HOME": str(tmp_path), "HF_HUB_OFFLINE": "1"})
+
+    assert load().returncode == 0
+    data = bytearray(blob.read_bytes())
+    data[-3] ^= 1
+    blob.write_bytes(data)
+    said = load().stderr
+    assert f"{shard} is damaged" in said and "`hf download someone/llama` once" in said
+    assert not shard.exists() and not blob.exists(), "so that it is fetched, and not taken for whole"
+
+
 # --- GGUF --------------------------------------------------------------------------------------------------
 
 @pytest.fixture

@@ -85,6 +85,7 @@ def _fired(study: Study, model, tokenizer) -> Fired:
     from lib.analysis.firing import counting
     from lib.analysis.mlps import find_mlps
     from lib.inputs.calibration import windows
+    from lib.pruning import lockstep
 
     mlps, skipped = find_mlps(model), 0 if models.prefix_token(tokenizer) is None else 1
     pools = [states.pool(study.evaluation_corpora[0], x, "evaluation") for x in study.languages]
@@ -96,8 +97,7 @@ def _fired(study: Study, model, tokenizer) -> Fired:
         counted = []
         for ids in (drawn.ids[0::2], drawn.ids[1::2]):
             with counting(model, mlps, skipped) as firing:
-                for batch in ids.split(32):
-                    model.base_model(input_ids=batch.to(model.device), use_cache=False)
+                lockstep.look(model, (lockstep.forward(model, batch) for batch in ids.split(32)))
             counted.append(firing)
         halves.append([firing.probabilities() for firing in counted])
         norms.append(np.sqrt(sum(firing.norms().astype(np.float64) ** 2 for firing in counted)))

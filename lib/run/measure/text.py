@@ -75,6 +75,7 @@ def layer_error(study: Study, fresh: bool = False) -> pd.DataFrame:
 
     def compute(visit: Visit, missing: dict) -> Iterator[tuple[str, pd.DataFrame]]:
         from lib.analysis import likelihood, snr
+        from lib.pruning import lockstep
 
         dense = states.dense(visit.variant.model, visit.variant.dtype)
         with states.entered(study, visit.variant) as (model, tokenizer):
@@ -82,8 +83,8 @@ def layer_error(study: Study, fresh: bool = False) -> pd.DataFrame:
             for cell, text in missing["layer_error"].items():
                 data, digest = read(text)
                 with snr.measuring(dense, model, skipped=0 if models.prefix_token(tokenizer) is None else 1) as errors:
-                    for _, ids, real in likelihood.padded(model, tokenizer, data["id"], data["text"]):
-                        model.base_model(input_ids=ids, attention_mask=real, use_cache=False)
+                    batches = likelihood.padded(model, tokenizer, data["id"], data["text"])
+                    lockstep.look(model, (lockstep.forward(model, ids, real) for _, ids, real in batches))
                 rows = [{"corpus": text["corpus"], "language": text["language"]} | row for row in errors.rows()]
                 frames.append(labelled(cell, visit.variant, tokenizer, digest, rows).drop(columns="noise"))
         yield "layer_error", pd.concat(frames, ignore_index=True).astype(dict.fromkeys(RATIOS, np.float32))
