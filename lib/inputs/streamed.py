@@ -1,5 +1,6 @@
 """A model whose decoder blocks stay in its files until they are at work (lib.pruning.residency)."""
 
+import ctypes
 from pathlib import Path
 
 import torch
@@ -11,6 +12,8 @@ from lib.pruning import residency
 from lib.pruning.blocks import find_blocks
 
 ALIGNED = 64  # bytes, as torch aligns tensors
+# glibc's mallopt: memory for what is larger than a MB comes from the system and goes back to it at once.
+RETURNED = {-3: 1 << 20, -4: 1 << 16, -1: 1 << 20}  # M_MMAP_THRESHOLD, M_MMAP_MAX, M_TRIM_THRESHOLD
 
 
 def load(folder: Path, dtype: torch.dtype, device: str) -> nn.Module:
@@ -21,6 +24,9 @@ def load(folder: Path, dtype: torch.dtype, device: str) -> nn.Module:
     from accelerate import init_empty_weights
     from transformers import AutoConfig, AutoModelForCausalLM
 
+    if mallopt := getattr(ctypes.CDLL(None), "mallopt", None):
+        for option, value in RETURNED.items():
+            mallopt(option, value)
     config = AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
     with init_empty_weights(include_buffers=False):
         model = AutoModelForCausalLM.from_config(config, dtype=dtype)

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 GROUPS = ("row", "matrix")
+TOGETHER = 1_000_000  # scores that are selected from at a time
 
 
 def magnitude_score(W: Tensor) -> Tensor:
@@ -23,7 +24,7 @@ def magnitude_score(W: Tensor) -> Tensor:
 
 def wanda_score(W: Tensor, x_norm: Tensor) -> Tensor:
     """W [out, in], x_norm [in] -> |W_ij| * ||X_j||_2 [out, in] in float32 (Sun et al., ICLR 2024, eq. 1)."""
-    return W.float().abs() * x_norm.float()
+    return W.float().abs().mul_(x_norm.float())
 
 
 def ria_score(W: Tensor, x_norm: Tensor) -> Tensor:
@@ -65,7 +66,11 @@ def lowest(score: Tensor, sparsity: float, group: str) -> Tensor:
     if group not in GROUPS:
         raise InputError(f"comparison group is {group!r}; allowed: {', '.join(GROUPS)}")
     rows = score if group == "row" else score.reshape(1, -1)
-    return _lowest(rows, removed_count(rows.shape[1], sparsity)).view(score.shape)
+    count, some = removed_count(rows.shape[1], sparsity), max(1, TOGETHER // rows.shape[1])
+    removed = rows.new_empty(rows.shape, dtype=bool)
+    for k in range(0, len(rows), some):  # selecting takes several times the memory of what it is given
+        removed[k:k + some] = _lowest(rows[k:k + some], count)
+    return removed.view(score.shape)
 
 
 def _lowest(rows: Tensor, count: int) -> Tensor:
