@@ -85,7 +85,7 @@ def large(tmp_path_factory):
 def group():
     """A control group of LIMIT bytes of memory and no swap."""
     try:
-        GROUP.mkdir()
+        GROUP.mkdir(exist_ok=True)
         (GROUP / "memory.limit_in_bytes").write_text(str(LIMIT))
     except OSError as error:
         pytest.skip(f"limiting the memory of a process needs root and control groups of version 1 ({error})")

@@ -10,6 +10,7 @@ import os
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 
 from lib.errors import InputError
 from lib.paths import OUTPUT
@@ -53,11 +54,23 @@ def each(run: Callable, visits: Sequence) -> Iterator:
 
 def _run(run: Callable, visit, output: str) -> None:
     """In a worker."""
+    _take_a_gpu()
     if str(OUTPUT) != output:
         raise InputError(f"this worker writes into {OUTPUT}, and the run is in {output}; start workers in the same "
                          "checkout, with the same COMPENDIUM_OUTPUT")
     with _one_at_a_time:
         run(visit)
+
+
+def _take_a_gpu() -> None:
+    """Of several GPUs that this worker of a local cluster sees, use one: the workers, which are numbered, take turns.
+    Before torch has looked for GPUs."""
+    from dask.distributed import get_worker
+
+    number, named = get_worker().name, os.environ.get("CUDA_VISIBLE_DEVICES")
+    gpus = [str(k) for k in range(len(list(Path("/dev").glob("nvidia[0-9]*"))))] if named is None else named.split(",")
+    if len(gpus) > 1 and isinstance(number, int):
+        os.environ["CUDA_VISIBLE_DEVICES"] = gpus[number % len(gpus)]
 
 
 @contextmanager
@@ -81,11 +94,15 @@ def started(workers: int | None, scheduler: str | None) -> Iterator[None]:
 
 @contextmanager
 def _named(scheduler: str) -> Iterator[None]:
+    before = os.environ.get(SCHEDULER)
     os.environ[SCHEDULER] = scheduler
     try:
         yield
     finally:
-        del os.environ[SCHEDULER]
+        if before is None:
+            del os.environ[SCHEDULER]
+        else:
+            os.environ[SCHEDULER] = before
 
 
 def _check(scheduler: str) -> None:

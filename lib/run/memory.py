@@ -4,12 +4,23 @@ import os
 from pathlib import Path
 
 GROUPS = Path("/sys/fs/cgroup")
+NVIDIA = Path("/dev/nvidiactl")  # where there is an NVIDIA driver
 
 
 def there() -> float:
     """Bytes of memory of the machine, or fewer where a control group allows fewer, as a container or a cluster's job
     does."""
     return min([float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")), *_limits()])
+
+
+def for_models() -> float:
+    """Bytes of memory that models are held in: a GPU's where there is one, else `there`."""
+    if NVIDIA.exists():
+        import torch
+
+        if torch.cuda.is_available():
+            return float(torch.cuda.get_device_properties(torch.cuda.current_device()).total_memory)
+    return there()
 
 
 def _limits() -> list[float]:

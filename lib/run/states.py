@@ -59,12 +59,12 @@ def loaded(name: str, dtype: str):
 @cache
 def streamed(name: str, dtype: str) -> bool:
     """Whether a model's blocks are read from its files when they are at work: where its weights are most of the memory
-    there is, or the environment variable COMPENDIUM_STREAMED is 1. No value depends on it."""
+    there is for them, or the environment variable COMPENDIUM_STREAMED is 1. No value depends on it."""
     if name in tiny.RECIPES or os.environ.get("COMPENDIUM_STREAMED") == "0":
         return False
     width = 2 if dtype in ("bfloat16", "float16") else 4
     return os.environ.get("COMPENDIUM_STREAMED") == "1" or (
-        sizes.size(name).parameters * width > STREAMED * memory.there())
+        sizes.size(name).parameters * width > STREAMED * memory.for_models())
 
 
 @lru_cache(maxsize=1)

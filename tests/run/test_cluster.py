@@ -120,3 +120,17 @@ def test_a_scheduler_that_is_not_there_or_has_no_worker_is_refused():
             pytest.raises(InputError, match="has no worker; start some"), \
             cluster.started(None, empty.scheduler_address):
         pass
+
+
+def test_each_worker_of_a_local_cluster_takes_one_of_the_gpus(output, study, monkeypatch):
+    def compute(visit, missing):
+        import os
+        import time
+
+        time.sleep(0.3)
+        for cell, extra in missing["pruning"].items():
+            yield "pruning", pd.DataFrame([{"cell": cell, "gpu": os.environ["CUDA_VISIBLE_DEVICES"]} | extra])
+
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "4,7")
+    with cluster.started(2, None):
+        assert set(collect(study, compute)["gpu"]) == {"4", "7"}

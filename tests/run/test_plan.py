@@ -1,11 +1,13 @@
 """The plan of a run: what it says beforehand is what is then computed and written."""
 
+import shutil
 
 import pytest
 
-from lib.inputs import sizes
+from lib.inputs import models, sizes
 from lib.inputs.checkpoints import KNOWN
-from lib.run import measure, plan, rates, store
+from lib.pruning import lockstep
+from lib.run import measure, plan, rates, states, store
 from lib.study import Study
 
 pytestmark = pytest.mark.usefixtures("own_cache")
@@ -53,6 +55,26 @@ def test_time_is_carried_over_from_cells_that_were_measured(study):
     assert other["rough"].item() == other["seconds"].item() > 0, "another model"
 
 
+def test_timings_without_their_cells_tell_nothing(study):
+    measure.segment_nll(study, True)
+    shutil.rmtree(store.run_folder(study) / "segment_nll")
+    rates._measured.cache_clear()
+    assert plan.plan(study, True, only="03").work["seconds"].tolist() == [0]
+
+
+def test_a_streamed_model_needs_three_blocks_and_files_for_hidden_states(tmp_path, monkeypatch):
+    model, tokenizer = models.load("tiny-llama")
+    model.save_pretrained(tmp_path / "model")
+    tokenizer.save_pretrained(tmp_path / "model")
+    monkeypatch.setenv("COMPENDIUM_STREAMED", "1")
+    states.streamed.cache_clear()
+    study = Study.load("quick", **SETTINGS | {"models": str(tmp_path / "model")})
+    made, size = plan.plan(study, True), sizes.size(study.models[0])
+    assert made.disk["hidden states"] == 3 * study.windows * study.seqlen * size.hidden * 4
+    held = made.memory - plan.PROGRAM - lockstep.BUDGET
+    assert held == 4 * (size.parameters - size.linear) + size.block * (3 * 4 + 1)
+
+
 def test_the_text_says_what_is_rough_and_what_the_machine_has(study):
     measure.segment_nll(study, True)
     rates._measured.cache_clear()
@@ -63,7 +85,6 @@ def test_the_text_says_what_is_rough_and_what_the_machine_has(study):
 
 @pytest.mark.parametrize("name", ["tiny-llama", "tiny-mixtral", "tiny-gpt2"])
 def test_a_size_is_that_of_the_model(name):
-    from lib.inputs import models
     from lib.pruning.blocks import find_blocks, named_linears
 
     model, _ = models.load(name)
@@ -76,7 +97,7 @@ def test_a_size_is_that_of_the_model(name):
 
 @pytest.mark.parametrize("name", KNOWN)
 def test_the_sizes_that_are_written_down_are_those_of_the_models(name):
-    from lib.inputs import assets, models
+    from lib.inputs import assets
 
     if not assets.is_complete(name):
         pytest.skip(f"asset {name} is not in data/cache; python -m lib.inputs.assets {name}")
