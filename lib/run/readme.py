@@ -43,6 +43,12 @@ def filled(text: str) -> str:
     return text
 
 
+def answer() -> str:
+    """The README's answer, a paragraph of Markdown."""
+    (found,) = re.findall(r"^\*\*The answer\.\*\*.*?(?=\n\n)", README.read_text(), re.S | re.M)
+    return re.sub(r"<!--.*?-->", "", found)
+
+
 def results() -> str:
     """A row a model and arm that was calibrated in several languages: perplexity."""
     segments, by = store.published("segment_nll"), ["model", "arm", "corpus", "language"]

@@ -16,10 +16,12 @@ import latex2mathml.converter
 import nbformat
 import pandas as pd
 from nbconvert import HTMLExporter
+from nbconvert.filters import markdown2html
 from pygments.formatters import HtmlFormatter
 
 from lib.errors import InputError
 from lib.paths import EXECUTED, FIGURES, OUTPUT, shown
+from lib.run import readme
 
 SITE = OUTPUT / "site"
 FIRST = "published"
@@ -96,9 +98,10 @@ def _index(pages: dict[str, list[Path]]) -> str:
 
 
 def _answer(label: str) -> list[str]:
-    """The answer figure and the verdicts of a run, as far as it has them."""
+    """The answer figure and the verdicts of a run, as far as it has them, and the answer in words to what is
+    published."""
     figure, verdicts = FIGURES / label / "03_perplexity.png", FIGURES / label / "10_verdicts.csv"
-    parts = []
+    parts = [markdown2html(readme.answer())] if label == FIRST else []
     if figure.is_file():
         data = base64.b64encode(figure.read_bytes()).decode()
         parts.append(f'<img alt="Perplexity by calibration and evaluation language" src="data:image/png;base64,{data}">'
