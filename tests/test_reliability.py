@@ -94,7 +94,8 @@ def test_a_second_run_on_the_same_folder_is_refused_and_told_of_the_first(tmp_pa
             while not (tmp_path / "data/cache/runs/.lock-quick").is_file():
                 assert time.monotonic() < deadline and first.poll() is None
                 time.sleep(0.05)
-            time.sleep(0.5)
+            time.sleep(0.5)  # it has written who it is
+            os.killpg(first.pid, signal.SIGSTOP)  # that it cannot end before the other begins
             second = run(tmp_path, *MINIATURE, "--only", "02")
         finally:
             os.killpg(first.pid, signal.SIGKILL)
