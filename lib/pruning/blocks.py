@@ -7,6 +7,7 @@ replaced by a recorder, and each block is later called with exactly what the mod
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 from torch import Tensor, nn
@@ -40,6 +41,7 @@ class Step:
     inputs: list[Tensor] | Activations
     calls: list[Call]
     outputs: list[Tensor] | Activations
+    go_ahead: Callable[[], None]  # begins to read the next block where the model is streamed
     advanced: bool = False
 
     def forward(self) -> Iterator[Tensor]:
@@ -51,6 +53,7 @@ class Step:
         """Run the block as it now is, for the next block's inputs; yields (input, output). Its own inputs are given up
         one by one."""
         self.advanced = True
+        self.go_ahead()  # not before: a visitor needs memory for what it makes of the block
         for k, (hidden, call) in enumerate(zip(self.inputs, self.calls, strict=True)):
             output = call.run(self.block, hidden)
             if isinstance(self.inputs, Activations):
@@ -154,9 +157,10 @@ def replay(model: nn.Module, recording: Recording, visit: Callable[[Step], None]
         hidden = recording.hidden if isinstance(recording.hidden, Activations) else list(recording.hidden)
     with evaluating(model):
         for index, block in list(enumerate(blocks))[first:]:
-            residency.bring(model, index)
+            residency.bring(model, index, alone=True)
             calls = [batch[index] for batch in recording.calls]
-            step = Step(index, f"{name}.{index}", block, hidden, calls, room(index + 1))
+            step = Step(index, f"{name}.{index}", block, hidden, calls, room(index + 1),
+                        partial(residency.go_ahead, model))
             visit(step)
             if not step.advanced:
                 for _ in step.advance():

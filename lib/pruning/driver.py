@@ -107,9 +107,10 @@ class Job:
         """What is removed from each block by a method that scores weights alone."""
         name, blocks = find_blocks(self.model)
         for index, block in enumerate(blocks):
-            residency.bring(self.model, index)
+            residency.bring(self.model, index, alone=True)
             result = self.empty()
             _choose(result, index, f"{name}.{index}", block, Statistics(()), self._frozen, lambda W, new: None)
+            residency.go_ahead(self.model)
             yield result
 
 

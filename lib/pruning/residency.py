@@ -46,21 +46,26 @@ class Stream:
         for hook in self._hooks:
             hook.remove()
 
-    def bring(self, index: int) -> None:
-        """Have that block in memory, and no other."""
+    def bring(self, index: int, alone: bool = False) -> None:
+        """Have that block in memory, and no other. `alone`: the next one is not read before `go_ahead` is called."""
         if self._here == index:
             return
         self.drop()
-        number, coming = self._coming or (None, None)
+        (number, coming), self._coming = self._coming or (None, None), None
         parameters = coming.result() if number == index else self.read(index)
-        if self._ahead:
-            following = (index + 1) % self.count
-            self._coming = following, self._reader.submit(self.read, following)
         _place(self._blocks[index], {name: nn.Parameter(values, requires_grad=False)
                                      for name, values in parameters.items()})
         self._here = index
+        if not alone:
+            self.go_ahead()
         if self.change:
             self.change(index, self._blocks[index])
+
+    def go_ahead(self) -> None:
+        """Begin to read the block after the one in memory, if that was not done."""
+        if self._ahead and self._coming is None and self._here is not None:
+            following = (self._here + 1) % self.count
+            self._coming = following, self._reader.submit(self.read, following)
 
     def drop(self) -> None:
         """Have no block in memory: the next use reads it as it is stored."""
@@ -111,10 +116,16 @@ def stream_of(model: nn.Module) -> Stream | None:
     return _streams.get(model)
 
 
-def bring(model: nn.Module, index: int) -> None:
-    """Have the weights of that block in memory."""
+def bring(model: nn.Module, index: int, alone: bool = False) -> None:
+    """Have the weights of that block in memory; `alone`: the next block's not before `go_ahead`."""
     if model in _streams:
-        _streams[model].bring(index)
+        _streams[model].bring(index, alone)
+
+
+def go_ahead(model: nn.Module) -> None:
+    """Begin to read the next block."""
+    if model in _streams:
+        _streams[model].go_ahead()
 
 
 @contextmanager
