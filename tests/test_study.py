@@ -49,7 +49,7 @@ def test_what_cannot_be_run_is_refused_with_what_is_allowed(overrides, named):
 
 
 def test_unknown_profile_lists_the_profiles():
-    with pytest.raises(InputError, match="default, published, quick"):
+    with pytest.raises(InputError, match="default, paper, published, quick"):
         Study.load("fast")
 
 
