@@ -10,7 +10,8 @@ import numpy as np
 import pandas as pd
 
 from lib.analysis.claims.items import wins
-from lib.analysis.intervals import holm, mcnemar, mean_interval, paired_bootstrap, rate_interval, spearman
+from lib.analysis.intervals import mean_interval, paired_bootstrap, rate_interval, spearman
+from lib.analysis.significance import holm, mcnemar
 
 PLACE = ["model", "arm", "task", "language"]
 

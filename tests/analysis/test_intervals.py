@@ -1,7 +1,5 @@
 """lib.analysis.intervals against slow references, known answers and simulated coverage."""
 
-from itertools import permutations
-
 import numpy as np
 import pandas as pd
 import pytest
@@ -175,46 +173,3 @@ def test_rate_interval_equals_scipy_and_has_width_at_one():
         reference = stats.binomtest(right, 7).proportion_ci(0.9, "wilson")
         assert (found.low, found.high) == pytest.approx((reference.low, reference.high))
     assert intervals.rate_interval(6 / 7, 7, 0.9).low > 0.5 > intervals.rate_interval(5 / 7, 7, 0.9).low
-
-
-def test_mcnemar_by_hand():
-    a, b = np.array([1, 1, 1, 1, 1, 0, 0, 1]), np.array([0, 0, 0, 0, 1, 0, 1, 0])
-    assert intervals.mcnemar(a, b) == pytest.approx(2 * (6 + 1) / 64)  # five for a, one for b
-    assert intervals.mcnemar(a, b, "greater") == pytest.approx((6 + 1) / 64)
-    assert intervals.mcnemar(a, a) == 1.0
-
-
-def test_holm_by_hand():
-    assert intervals.holm([0.04, 0.01, 0.03]) == pytest.approx([0.06, 0.03, 0.06])
-    assert intervals.holm([0.5, 0.9]) == pytest.approx([1.0, 1.0])
-
-
-def test_tost():
-    rng = np.random.default_rng(6)
-    same, far, vague = rng.normal(0, 0.01, 7), rng.normal(0.3, 0.01, 7), rng.normal(0, 1.0, 7)
-    assert intervals.tost(same, 0.1) < 0.001
-    assert intervals.tost(far, 0.1) > 0.99
-    assert intervals.tost(vague, 0.1) > 0.05
-    low, high = stats.ttest_1samp(same, 0).confidence_interval(0.9)
-    edge = max(abs(low), abs(high))  # the 90 % interval just fits
-    assert intervals.tost(same, edge) == pytest.approx(0.05)
-    assert intervals.tost(np.zeros(5), 0.1) == 0.0 and intervals.tost(np.full(5, 0.2), 0.1) == 1.0
-    assert intervals.tost(np.zeros(1), 0.1) == 1.0  # one unit shows nothing
-
-
-def test_matching():
-    assert intervals.matching_test(np.eye(5)) == (1.0, pytest.approx(1 / 5), pytest.approx(1 / 120))
-    for_all = np.zeros((5, 5))
-    for_all[:, 2] = 1  # one language best for everybody matches once under every relabelling
-    assert intervals.matching_test(for_all) == (pytest.approx(1 / 5), pytest.approx(1 / 5), 1.0)
-    wins = np.random.default_rng(7).dirichlet(np.ones(4), 4)
-    count = [np.mean([wins[e, c] for e, c in enumerate(p)]) for p in permutations(range(4))]
-    rate, _, p = intervals.matching_test(wins)
-    assert rate == pytest.approx(np.trace(wins) / 4) and p == np.mean([c >= rate - 1e-9 for c in count])
-    assert intervals.matching_test(np.eye(9))[2] < 0.001  # sampled relabellings
-
-
-def test_matching_finds_nothing_in_noise():
-    rng = np.random.default_rng(8)
-    p = [intervals.matching_test(np.eye(6)[rng.integers(0, 6, 6)])[2] for _ in range(300)]
-    assert np.mean(np.array(p) < 0.05) <= 0.075

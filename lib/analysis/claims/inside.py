@@ -27,7 +27,8 @@ from lib.analysis.claims.rules import (
     rule,
     table,
 )
-from lib.analysis.intervals import holm, mean_interval, t_test, tost
+from lib.analysis.intervals import mean_interval
+from lib.analysis.significance import holm, t_test, tost
 
 
 def subspace_loss(tables, main) -> pd.DataFrame:

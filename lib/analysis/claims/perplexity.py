@@ -26,7 +26,8 @@ from lib.analysis.claims.rules import (
     table,
     whatever,
 )
-from lib.analysis.intervals import best_by_cell, matching_test, mean_interval, rate_interval, spearman, t_test
+from lib.analysis.intervals import best_by_cell, mean_interval, rate_interval, spearman
+from lib.analysis.significance import matching_test, t_test
 
 GENERALLY_RULE = (
     "The rate is averaged over cells within each language; its interval is over languages (Wilson, "

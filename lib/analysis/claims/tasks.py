@@ -18,16 +18,8 @@ from lib.analysis.claims.margins import (
     WORTHWHILE,
 )
 from lib.analysis.claims.rules import CELL, Finding, Missing, is_mixture, main_rows, matched, rule, table
-from lib.analysis.intervals import (
-    holm,
-    mcnemar,
-    mean_interval,
-    paired_bootstrap,
-    rank_correlation,
-    rate_interval,
-    spearman,
-    t_test,
-)
+from lib.analysis.intervals import mean_interval, paired_bootstrap, rank_correlation, rate_interval, spearman
+from lib.analysis.significance import holm, mcnemar, t_test
 from lib.inputs.languages import weights
 
 ABOVE_CHANCE = ("Tasks and languages where the dense model is not above chance (exact binomial, one-sided, "
