@@ -127,7 +127,7 @@ def test_killed_at_a_random_moment_and_resumed_it_writes_the_same_bytes(tmp_path
         started["env"] |= {"COMPENDIUM_OUTPUT": str(tmp_path)}
         with subprocess.Popen(**started) as process:
             try:
-                process.wait(timeout=moments.uniform(1, 25))
+                process.wait(timeout=moments.uniform(1, 10))
             except subprocess.TimeoutExpired:
                 os.killpg(process.pid, signal.SIGKILL)
                 killed += 1
