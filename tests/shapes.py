@@ -38,3 +38,11 @@ def make(name: str, dtype: str = "float32"):
         for parameter in model.parameters():  # biases and norms too, which start as constants
             parameter.data.mul_(5).add_(0.1 * torch.randn(parameter.shape))
     return model.to(getattr(torch, dtype)).requires_grad_(False).eval()
+
+
+def stored(recipe: str, place, **options) -> str:
+    """A recipe's model and tokenizer as files of a folder, whose path it gives. `options` go to save_pretrained."""
+    model, tokenizer = models.load(recipe)
+    model.save_pretrained(place, **options)
+    tokenizer.save_pretrained(place)
+    return str(place)

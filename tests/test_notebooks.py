@@ -3,6 +3,7 @@
 import nbformat
 import pytest
 
+from lib.paths import ROOT
 from lib.run import notebooks
 
 SOURCES = notebooks.sources()
@@ -54,3 +55,12 @@ def test_each_figure_is_saved_under_the_notebooks_number(notebook, request):
     source = "\n".join(c.source for c in code(notebook))
     number = request.node.callspec.id[:2]
     assert source.count("figures.save(") == source.count(f', "{number}_') > 0
+
+
+@pytest.mark.parametrize("name", [p.name for p in SOURCES])
+def test_what_is_published_was_run_in_order_and_says_nothing_of_the_machine(name):
+    cells = code(nbformat.read(ROOT / "notebooks/executed/published" / name, as_version=4))
+    assert [cell.execution_count for cell in cells] == list(range(1, len(cells) + 1))
+    for output in (output for cell in cells for output in cell.outputs):
+        assert output.output_type != "error" and output.get("name") != "stderr", output
+        assert "site-packages" not in str(output) and str(ROOT) not in str(output), output

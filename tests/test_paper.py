@@ -10,9 +10,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from babel import Locale
+from shapes import stored
 
 from lib.errors import InputError
-from lib.inputs import languages, models
+from lib.inputs import languages
 from lib.paths import ROOT
 from lib.run import plan, states
 from lib.study import Study
@@ -50,9 +51,7 @@ def lay_out(place) -> None:
     columns = {languages.external("ntrex", language): lines(language, 120) for language in TEXT}
     pq.write_table(pa.table(columns), place / "ntrex/test.parquet")
     for name, recipe in MODELS.items():
-        model, tokenizer = models.load(recipe)
-        model.save_pretrained(place / name)
-        tokenizer.save_pretrained(place / name)
+        stored(recipe, place / name)
 
 
 @pytest.fixture(scope="module")

@@ -6,6 +6,8 @@ import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 import seaborn as sns
+from matplotlib.cm import ScalarMappable
+from matplotlib.colors import Normalize
 from scipy.cluster.hierarchy import dendrogram
 
 from lib.analysis.clustering import cluster
@@ -23,12 +25,18 @@ def layer_maps(frame: pd.DataFrame, study: Study, value: str, row: str, rows: Se
         most = frame.loc[frame["model"] == model, value].max()
         for i, arm in enumerate(arms):
             part = frame[(frame["model"] == model) & (frame["arm"] == arm)]
-            grid, axes = part.pivot(index=row, columns="layer", values=value).reindex(rows), panels[i, j]
+            axes = panels[i, j]
+            axes.set(title=f"{model}, {arm}" + (": not measured" if part.empty else ""))
+            if part.empty:
+                axes.set_axis_off()
+                continue
+            grid = part.pivot(index=row, columns="layer", values=value).reindex(rows)
             sns.heatmap(grid, ax=axes, cmap=SEQUENTIAL, vmin=0, vmax=most, cbar=False)
             axes.set_yticks(np.arange(len(grid)) + 0.5, [name.split(".")[-1] for name in rows], rotation=0, fontsize=6)
-            axes.set(title=f"{model}, {arm}", ylabel="", xlabel="decoder block" if i == len(arms) - 1 else "")
+            axes.set(ylabel="", xlabel="decoder block" if i == len(arms) - 1 else "")
             axes.tick_params(length=0)
-        fig.colorbar(panels[0, j].collections[0], ax=panels[:, j], location="bottom", shrink=0.8, label=label)
+        scale = ScalarMappable(Normalize(0, most), SEQUENTIAL)
+        fig.colorbar(scale, ax=panels[:, j], location="bottom", shrink=0.8, label=label)
     return fig
 
 

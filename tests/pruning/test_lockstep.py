@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from shapes import stored
 
 from lib.errors import InputError
 from lib.inputs import models
@@ -99,10 +100,7 @@ def test_each_job_has_its_own_value(counted):
 @pytest.mark.parametrize("name", ["tiny-gemma3", "tiny-llama"])
 @torch.inference_mode()
 def test_passes_give_the_same_bits_as_one_after_the_other(name, tmp_path):
-    whole, tokenizer = models.load(name)
-    whole.save_pretrained(tmp_path)
-    tokenizer.save_pretrained(tmp_path)
-    streamed = models.load(str(tmp_path), streamed=True)[0]
+    whole, streamed = models.load(name)[0], models.load(stored(name, tmp_path), streamed=True)[0]
     expected = [whole.base_model(input_ids=ids, use_cache=False)[0] for ids in IDS]
     for model in (whole, streamed):
         found = list(together(model, (forward(model, ids, after=torch.clone) for ids in IDS)))

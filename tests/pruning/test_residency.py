@@ -4,6 +4,7 @@ import threading
 
 import pytest
 import torch
+from shapes import stored
 
 from lib.errors import InputError
 from lib.inputs import models, tiny
@@ -17,11 +18,7 @@ METHODS = {"wanda": "unstructured", "sparsegpt": "2:4", "magnitude": "unstructur
 
 @pytest.fixture(scope="module", params=sorted(tiny.RECIPES))
 def folder(request, tmp_path_factory):
-    place = tmp_path_factory.mktemp(request.param)
-    model, tokenizer = models.load(request.param)
-    model.save_pretrained(place, max_shard_size="200KB")
-    tokenizer.save_pretrained(place)
-    return str(place)
+    return stored(request.param, tmp_path_factory.mktemp(request.param), max_shard_size="200KB")
 
 
 @pytest.fixture

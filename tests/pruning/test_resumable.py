@@ -1,10 +1,13 @@
 """Pruning into files gives the same bits as pruning in memory, whatever fits there and however often it is killed."""
 
+import json
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 import torch
+from shapes import stored
 
 from lib.inputs import models
 from lib.paths import ROOT
@@ -18,11 +21,7 @@ SHAPE = [(8, 32, 64), (2, 32, 64)]  # of the hidden states, in batches of 8 wind
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    place = tmp_path_factory.mktemp("model")
-    model, tokenizer = models.load("tiny-gemma3")
-    model.save_pretrained(place)
-    tokenizer.save_pretrained(place)
-    return str(place)
+    return stored("tiny-gemma3", tmp_path_factory.mktemp("model"))
 
 
 def same(ours, theirs) -> bool:
@@ -60,12 +59,11 @@ def test_the_analysis_reads_the_folder_as_the_file(folder, tmp_path):
 
 
 KILLED = """
-import os, signal, sys
+import json, os, signal, sys
 from pathlib import Path
 import torch
 from lib.inputs import models
 from lib.pruning import files, resumable
-from tests.pruning.test_resumable import WINDOWS
 
 at, save = int(sys.argv[3]), files.save
 def dying(pruned, path):
@@ -75,14 +73,21 @@ def dying(pruned, path):
     if path.name == f"block-{-at - 1:04}.safetensors":
         os.kill(os.getpid(), signal.SIGKILL)
 resumable.files.save = dying
-resumable.prune_into(Path(sys.argv[1]), models.load(sys.argv[2], streamed=True)[0], WINDOWS, "sparsegpt", 0.5)
+resumable.prune_into(Path(sys.argv[1]), models.load(sys.argv[2], streamed=True)[0],
+                     torch.tensor(json.loads(sys.argv[4])), "sparsegpt", 0.5)
 """
+
+
+def kill(place: Path, folder: str, at: int) -> subprocess.CompletedProcess:
+    """Prune into `place` in a process that ends where `at` says."""
+    words = [sys.executable, "-c", KILLED, place, folder, str(at), json.dumps(WINDOWS.tolist())]
+    return subprocess.run(words, cwd=ROOT)
 
 
 @pytest.mark.parametrize("at", [0, 1, 3, -1, -3, -4])
 def test_a_killed_call_goes_on_at_the_block_it_reached(folder, tmp_path, at, monkeypatch):
     """Killed before block `at` is written, or after block -`at` - 1 is."""
-    killed = subprocess.run([sys.executable, "-c", KILLED, tmp_path / "p", folder, str(at)], cwd=ROOT)
+    killed = kill(tmp_path / "p", folder, at)
     assert killed.returncode == -9 and not (tmp_path / "p").exists()
     written, save = [], files.save
     monkeypatch.setattr(resumable.files, "save", lambda pruned, path: (written.append(path.name), save(pruned, path)))
@@ -94,7 +99,7 @@ def test_a_killed_call_goes_on_at_the_block_it_reached(folder, tmp_path, at, mon
 
 
 def test_a_damaged_block_is_pruned_again(folder, tmp_path):
-    subprocess.run([sys.executable, "-c", KILLED, tmp_path / "p", folder, "2"], cwd=ROOT)
+    kill(tmp_path / "p", folder, 2)
     block = tmp_path / "p.partial/block-0001.safetensors"
     data = bytearray(block.read_bytes())
     data[-20] ^= 1

@@ -3,6 +3,7 @@
 import shutil
 
 import pytest
+from shapes import stored
 
 from lib.inputs import models, sizes
 from lib.inputs.checkpoints import KNOWN
@@ -63,12 +64,9 @@ def test_timings_without_their_cells_tell_nothing(study):
 
 
 def test_a_streamed_model_needs_three_blocks_and_files_for_hidden_states(tmp_path, monkeypatch):
-    model, tokenizer = models.load("tiny-llama")
-    model.save_pretrained(tmp_path / "model")
-    tokenizer.save_pretrained(tmp_path / "model")
     monkeypatch.setenv("COMPENDIUM_STREAMED", "1")
     states.streamed.cache_clear()
-    study = Study.load("quick", **SETTINGS | {"models": str(tmp_path / "model")})
+    study = Study.load("quick", **SETTINGS | {"models": stored("tiny-llama", tmp_path / "model")})
     made, size = plan.plan(study, True), sizes.size(study.models[0])
     assert made.disk["hidden states"] == 3 * study.windows * study.seqlen * size.hidden * 4
     held = made.memory - plan.PROGRAM - lockstep.BUDGET

@@ -1,8 +1,8 @@
 """Every table of a model whose blocks are read when they are needed has the bytes of one that is in memory."""
 
 import pytest
+from shapes import stored
 
-from lib.inputs import models
 from lib.run import measure, states, store
 from lib.study import Study
 
@@ -11,11 +11,7 @@ pytestmark = pytest.mark.usefixtures("own_cache")
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    place = tmp_path_factory.mktemp("model")
-    model, tokenizer = models.load("tiny-gemma3")
-    model.save_pretrained(place)
-    tokenizer.save_pretrained(place)
-    return str(place)
+    return stored("tiny-gemma3", tmp_path_factory.mktemp("model"))
 
 
 def tables(study: Study) -> dict[str, bytes]:
