@@ -62,13 +62,13 @@ def mask_digest(mask: Tensor) -> str:
 def applied(model: nn.Module, pruned: Pruned) -> Iterator[nn.Module]:
     """The model as it was pruned; on leaving, the dense weights are back bit for bit.
 
-    Raises InputError when the masks are another model's.
+    Raises InputError when the masks are another model's: where a shape tells that of a streamed model, when its block
+    is read.
     """
-    linears = named_linears(model)
-    for layer, mask in pruned.masks.items():
-        if layer not in linears or weight_matrix(linears[layer]).shape != mask.shape:
-            raise InputError(f"the masks do not belong to this model: {type(model).__name__} has no {layer} "
-                             f"of shape {list(mask.shape)}; load the model that was pruned")
+    strange = set(pruned.masks) - set(named_linears(model))
+    if strange:
+        raise InputError(f"the masks do not belong to this model: {type(model).__name__} has no {min(strange)}; load "
+                         "the model that was pruned")
     place, blocks = find_blocks(model)
     if residency.stream_of(model):
         with residency.changed(model, lambda k, block: _prune(pruned, f"{place}.{k}", block, Tensor.copy_)):
@@ -85,8 +85,11 @@ def _prune(pruned: Pruned, name: str, block: nn.Module, put: Callable[[Tensor, T
     for layer, linear in linear_layers(block).items():
         full = f"{name}.{layer}"
         if full in pruned.masks:
-            W = weight_matrix(linear)
-            put(W, _values(W, pruned.masks[full], pruned.weights.get(full)))
+            W, mask = weight_matrix(linear), pruned.masks[full]
+            if W.shape != mask.shape:
+                raise InputError(f"the masks do not belong to this model: its {full} is {list(W.shape)}, and the mask "
+                                 f"{list(mask.shape)}; load the model that was pruned")
+            put(W, _values(W, mask, pruned.weights.get(full)))
 
 
 def _values(W: Tensor, mask: Tensor, weights: Tensor | None) -> Tensor:

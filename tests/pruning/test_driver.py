@@ -364,6 +364,16 @@ def test_masks_of_another_model_are_refused():
             pass
 
 
+def test_a_mask_of_another_shape_is_refused_and_the_weights_are_back():
+    model = make("tiny-llama")
+    pruned, before = prune(model, None, "magnitude", 0.5), copy.deepcopy(model.state_dict())
+    last = list(pruned.masks)[-1]
+    pruned.masks[last] = pruned.masks[last].T
+    with pytest.raises(InputError, match=re.escape(f"its {last} is [64, 128]")), applied(model, pruned):
+        pass
+    assert all(torch.equal(values, before[name]) for name, values in model.state_dict().items())
+
+
 @pytest.mark.real
 @pytest.mark.parametrize("name", KNOWN)
 def test_a_real_model_is_pruned_exactly_and_restored(name):
