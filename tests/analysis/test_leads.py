@@ -47,8 +47,23 @@ def test_languages_that_are_no_calibration_are_left_out_and_holes_are_refused():
     rows = segments(3)
     more = rows[rows["language"] == "de"].assign(language="fr")
     assert leads(pd.concat([rows, more]), ["setting"]).equals(leads(rows, ["setting"]))
-    with pytest.raises(InputError, match="3 languages x as many calibrations x 60"):
+    with pytest.raises(InputError, match="179 rows were given in de where 3 calibrations x 60 segments"):
         leads(rows.iloc[1:], ["setting"])
     with pytest.raises(InputError, match="at least two languages"):
         leads(rows[rows["calibration"] == "de"], ["setting"])
     assert leads(rows.iloc[:0], ["setting"]).empty
+
+
+def test_segments_of_parallel_text_are_drawn_together_and_others_apart():
+    """A segment that is hard for one pair of calibrations in every language moves all differences at once; where each
+    language has segments of its own their errors are independent, and the interval is narrower by about sqrt(3)."""
+    rng, rows = np.random.default_rng(0), []
+    for k, hard in enumerate(rng.normal(scale=5, size=200)):
+        rows += [{"setting": "main", "language": language, "calibration": calibration, "segment": f"s{k}",
+                  "nll": 50 + hard * (calibration == language), "bytes": 40}
+                 for language in LANGUAGES for calibration in LANGUAGES]
+    together = pd.DataFrame(rows)
+    apart = together.assign(segment=together["language"] + together["segment"])
+    (one,), (other,) = (leads(x, ["setting"]).itertuples() for x in (together, apart))
+    assert one.difference == pytest.approx(other.difference) and one.segments == other.segments == 200
+    assert (one.high - one.low) / (other.high - other.low) == pytest.approx(3**0.5, rel=0.1)
