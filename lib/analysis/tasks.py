@@ -18,6 +18,7 @@ from lib.inputs.tasks import items
 from lib.paths import DATA
 
 COLUMNS = ["language", "task", "kind", "item", "correct", "correct_norm", "answer", "loglikelihood"]
+FEWSHOT_SEED = 1234  # of the harness, for the examples that some of its tasks draw
 BATCH = 128  # requests that are run at a time, options of one context together
 
 Place = tuple[str, str]  # (task, language)
@@ -36,7 +37,7 @@ def evaluate(model, tokenizer, tasks: Mapping[Place, Path | str], limit: Mapping
     Raises InputError for what cannot be scored (an empty or broken file, a name the harness does not know) before the
     model runs. Answers are never cached: the harness' own cache does not know which model it holds answers of.
     """
-    import lm_eval
+    from lm_eval import evaluator
 
     from lib.analysis.scoring import ScoredPositions
 
@@ -46,17 +47,15 @@ def evaluate(model, tokenizer, tasks: Mapping[Place, Path | str], limit: Mapping
         if isinstance(source, Path):
             items.read(source)
     with tempfile.TemporaryDirectory() as place:  # the harness reads items through `datasets`, which keeps a copy
-        manager, loaded = _load(tasks, place)
+        loaded = _load(tasks, place)
     # It warns that a model came as an object, and draws a bar for every task; the study has its own progress.
     logging.getLogger("lm_eval").setLevel(logging.ERROR)
     scorer = ScoredPositions(model, tokenizer, batch_size)
     every = {name: task for parts in loaded.values() for name, task in parts.items()}
     asked = {name: _first(task, limit.get(place) if isinstance(limit, Mapping) else limit)
              for place, parts in loaded.items() for name, task in parts.items()}
-    with contextlib.redirect_stderr(io.StringIO()):
-        done = lm_eval.simple_evaluate(
-            scorer, tasks=list(every.values()), task_manager=manager, samples=asked, bootstrap_iters=0, use_cache=None,
-            random_seed=None, numpy_random_seed=None, torch_random_seed=None)
+    with contextlib.redirect_stderr(io.StringIO()):  # `simple_evaluate` would describe the machine too, for a second
+        done = evaluator.evaluate(scorer, {"tasks": every, "groups": {}}, samples=asked, bootstrap_iters=0)
     rows = [_row(place, name, sample) for place, parts in loaded.items() for name in parts
             for sample in sorted(done["samples"][name], key=lambda s: s["doc_id"])]
     return pd.DataFrame(rows, columns=COLUMNS)
@@ -90,9 +89,9 @@ def above_chance(right: int, n: int, chance: float, alpha: float = 0.05) -> bool
     return bool(stats.binomtest(right, n, chance, "greater").pvalue < alpha)
 
 
-def _load(tasks: Mapping[Place, Path | str], place: str) -> tuple[object, dict[Place, dict]]:
-    """(the harness' task manager, (task, language) -> {name of the harness: its task}). `place`: a folder for what
-    `datasets` writes while it reads a file of items."""
+def _load(tasks: Mapping[Place, Path | str], place: str) -> dict[Place, dict]:
+    """(task, language) -> {name of the harness: its task}. `place`: a folder for what `datasets` writes while it reads
+    a file of items."""
     import yaml
     from lm_eval.tasks import TaskManager
 
@@ -108,7 +107,11 @@ def _load(tasks: Mapping[Place, Path | str], place: str) -> tuple[object, dict[P
                              "as a pathlib.Path, and `lm-eval ls tasks` lists what the harness has")
         with contextlib.redirect_stderr(io.StringIO()):
             loaded[task, language] = manager.load([spec])["tasks"]
-    return manager, loaded
+        for part in loaded[task, language].values():
+            if part.get_config("num_fewshot") is None:  # the harness' own default, which its tasks may change
+                part.set_config("num_fewshot", 0)
+            part.set_fewshot_seed(FEWSHOT_SEED)
+    return loaded
 
 
 def _first(task, limit: int | None) -> list[int]:

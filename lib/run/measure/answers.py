@@ -1,6 +1,8 @@
 """What a pruned model still answers: notebook 04."""
 
 from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -65,7 +67,8 @@ def _answers(study: Study, table: str, asked: dict[Variant, list[dict]], fresh: 
 
     def compute(visit: Visit, missing: dict) -> Iterator[tuple[str, pd.DataFrame]]:
         cells = missing[table]
-        sources = {(c["task"], c["language"]): _source(study, c["task"], c["language"]) for c in cells.values()}
+        sources = {(c["task"], c["language"]): _source(c["task"], c["language"], study.task_text(c["task"]), c["made"])
+                   for c in cells.values()}
         limits = {(c["task"], c["language"]): c["items"] for c in cells.values()}
         with states.entered(study, visit.variant) as (model, tokenizer):
             answers = evaluate(model, tokenizer, sources, limits)
@@ -85,9 +88,11 @@ def _made(study: Study, task: str) -> str:
     return tasks.fingerprint(task, study.task_text(task))
 
 
-def _source(study: Study, task: str, language: str):
-    return (tasks.build(task, language, study.task_text(task)) if task in tasks.TASKS
-            else tasks.registered(task, language))
+@cache
+def _source(task: str, language: str, text: tuple[str, ...], made: str) -> Path | str:
+    """The task's file of items or its name. Every variant is asked the same ones, and to find the hardest of them takes
+    seconds; `made`, their fingerprint, sees to it that text which has changed is read anew."""
+    return tasks.build(task, language, text) if task in tasks.TASKS else tasks.registered(task, language)
 
 
 def _above_chance(dense: pd.DataFrame) -> dict[str, set[tuple[str, str]]]:
