@@ -7,6 +7,7 @@ import io
 import logging
 import tempfile
 from collections.abc import Mapping, Sequence
+from itertools import islice
 from pathlib import Path
 
 import numpy as np
@@ -46,14 +47,15 @@ def evaluate(model, tokenizer, tasks: Mapping[Place, Path | str], limit: Mapping
     for source in tasks.values():
         if isinstance(source, Path):
             items.read(source)
-    with tempfile.TemporaryDirectory() as place:  # the harness reads items through `datasets`, which keeps a copy
-        loaded = _load(tasks, place)
+    most = {place: limit.get(place) if isinstance(limit, Mapping) else limit for place in tasks}
+    with tempfile.TemporaryDirectory() as folder:  # the harness reads items through `datasets`, which keeps a copy
+        loaded = _load(tasks, most, Path(folder))
     # It warns that a model came as an object, and draws a bar for every task; the study has its own progress.
     logging.getLogger("lm_eval").setLevel(logging.ERROR)
     scorer = ScoredPositions(model, tokenizer, batch_size)
     every = {name: task for parts in loaded.values() for name, task in parts.items()}
-    asked = {name: _first(task, limit.get(place) if isinstance(limit, Mapping) else limit)
-             for place, parts in loaded.items() for name, task in parts.items()}
+    asked = {name: list(range(len(part.eval_docs))[:most[place]])
+             for place, parts in loaded.items() for name, part in parts.items()}
     with contextlib.redirect_stderr(io.StringIO()):  # `simple_evaluate` would describe the machine too, for a second
         done = evaluator.evaluate(scorer, {"tasks": every, "groups": {}}, samples=asked, bootstrap_iters=0)
     rows = [_row(place, name, sample) for place, parts in loaded.items() for name in parts
@@ -89,9 +91,9 @@ def above_chance(right: int, n: int, chance: float, alpha: float = 0.05) -> bool
     return bool(stats.binomtest(right, n, chance, "greater").pvalue < alpha)
 
 
-def _load(tasks: Mapping[Place, Path | str], place: str) -> dict[Place, dict]:
-    """(task, language) -> {name of the harness: its task}. `place`: a folder for what `datasets` writes while it reads
-    a file of items."""
+def _load(tasks: Mapping[Place, Path | str], most: Mapping[Place, int | None], folder: Path) -> dict[Place, dict]:
+    """(task, language) -> {name of the harness: its task}. `folder`: for what `datasets` writes while it reads a file
+    of items, and for the first `most` items of each, since the harness goes through all it is given several times."""
     import yaml
     from lm_eval.tasks import TaskManager
 
@@ -99,12 +101,17 @@ def _load(tasks: Mapping[Place, Path | str], place: str) -> dict[Place, dict]:
     shape = yaml.safe_load((DATA / "tasks" / "multiple_choice.yaml").read_text(encoding="utf-8"))
     loaded = {}
     for (task, language), source in tasks.items():
-        spec: str | dict = source if isinstance(source, str) else shape | {
-            "task": f"{task}:{language}",
-            "dataset_kwargs": {"data_files": {"test": str(source)}, "cache_dir": place, "keep_in_memory": True}}
-        if isinstance(source, str) and source not in {*manager.all_tasks}:
-            raise InputError(f"the harness has no task {source!r} ({task} in {language!r}); a file of items is given "
-                             "as a pathlib.Path, and `lm-eval ls tasks` lists what the harness has")
+        if isinstance(source, str):
+            if source not in {*manager.all_tasks}:
+                raise InputError(f"the harness has no task {source!r} ({task} in {language!r}); a file of items is "
+                                 "given as a pathlib.Path, and `lm-eval ls tasks` lists what the harness has")
+            spec: str | dict = source
+        else:
+            first = folder / f"{len(loaded)}.jsonl"
+            with source.open("rb") as lines:
+                first.write_bytes(b"".join(islice(lines, most[task, language])))
+            spec = shape | {"task": f"{task}:{language}", "dataset_kwargs": {
+                "data_files": {"test": str(first)}, "cache_dir": str(folder), "keep_in_memory": True}}
         with contextlib.redirect_stderr(io.StringIO()):
             loaded[task, language] = manager.load([spec])["tasks"]
         for part in loaded[task, language].values():
@@ -112,11 +119,6 @@ def _load(tasks: Mapping[Place, Path | str], place: str) -> dict[Place, dict]:
                 part.set_config("num_fewshot", 0)
             part.set_fewshot_seed(FEWSHOT_SEED)
     return loaded
-
-
-def _first(task, limit: int | None) -> list[int]:
-    """Indices of the items to ask."""
-    return list(range(len(task.eval_docs) if limit is None else min(limit, len(task.eval_docs))))
 
 
 def _row(place: Place, name: str, sample: dict) -> dict:
