@@ -8,6 +8,7 @@ import io
 import os
 import sys
 import tempfile
+from collections.abc import Iterable
 from pathlib import Path
 
 import pandas as pd
@@ -17,17 +18,17 @@ import pyarrow.parquet as pq
 
 def write(folder: Path, frame: pd.DataFrame) -> None:
     """Add the frame's cells as one part, in place of an earlier part of the same cells."""
-    cells = _digest("".join(sorted(frame["cell"].unique())).encode())
+    cells = _name(frame["cell"].unique())
     path = write_file(frame, folder / f"{cells}.parquet", digested=True)
     for before in folder.glob(f"{cells}-*.parquet"):
         if before != path:
             before.unlink(missing_ok=True)
 
 
-def read(folder: Path) -> pd.DataFrame:
-    """All parts. A damaged one is named, removed, and so computed again."""
+def read(folder: Path, cells: Iterable[str] | None = None) -> pd.DataFrame:
+    """All parts, or the one of exactly these `cells`. A damaged one is named, removed, and so computed again."""
     frames = []
-    for path in sorted(folder.glob("*-*.parquet")):
+    for path in sorted(folder.glob(f"{'*' if cells is None else _name(cells)}-*.parquet")):
         try:
             data = path.read_bytes()
         except FileNotFoundError:  # another process has just put a newer part of the same cells in its place
@@ -62,6 +63,10 @@ def write_file(frame: pd.DataFrame, path: Path, digested: bool = False) -> Path:
 def read_file(source: Path | io.BytesIO) -> pd.DataFrame:
     """The frame, its page checksums verified. Raises OSError or pyarrow.ArrowException when damaged."""
     return pq.read_table(source, page_checksum_verification=True).to_pandas()
+
+
+def _name(cells: Iterable[str]) -> str:
+    return _digest("".join(sorted(cells)).encode())
 
 
 def _digest(data: bytes) -> str:

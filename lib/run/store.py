@@ -97,9 +97,10 @@ def planning() -> Iterator[list[tuple[str, Visit]]]:
 
 def _time(study: Study, what: str, variant: Variant, seconds: float) -> None:
     """Keep how long a visit took; one that fills in what an earlier one left adds to its time."""
-    cell, before = key("timings", {"what": what} | vars(variant)), own(study, "timings")
+    cell = key("timings", {"what": what} | vars(variant))
+    before = parts.read(run_folder(study) / "timings", [cell])
     if len(before):
-        seconds += before.loc[before["cell"] == cell, "seconds"].sum()
+        seconds += before["seconds"].sum()
     write(study, "timings", pd.DataFrame([{"cell": cell} | vars(variant) | {"what": what, "seconds": seconds}]))
 
 
