@@ -6,6 +6,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 import seaborn as sns
+from matplotlib.ticker import MaxNLocator
 
 from lib.run.figures import DIVERGING, SEQUENTIAL, WIDTH
 from lib.study import Study
@@ -126,6 +127,8 @@ def intervals(frame: pd.DataFrame, study: Study, value: str, row: str, mark: str
                   for y, m in enumerate(here.values())]
             _mark(axes, part[part[mark] == name].set_index(row).reindex(rows), value, np.array(at), k, name)
         axes.set(xscale="log" if log else "linear", xlabel=label)
+        if not log:
+            axes.xaxis.set_major_locator(MaxNLocator(12 // len(study.models), steps=[1, 2, 5, 10]))
         axes.set_yticks(range(len(rows)), rows)
         handles = axes.get_legend_handles_labels()
     panels[0, 0].set_ylim(len(rows) - 0.5, -0.5)

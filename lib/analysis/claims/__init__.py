@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 
 import pandas as pd
 
-from lib.analysis.claims import inside, perplexity, tasks
+from lib.analysis.claims import inside, perplexity, rankings, tasks
 from lib.analysis.claims.guide import guide
 from lib.analysis.claims.margins import MAIN
 from lib.analysis.claims.rules import VERDICTS, Claim, Finding, Missing
@@ -17,8 +17,8 @@ from lib.errors import InputError
 
 CLAIMS: tuple[Claim, ...] = (
     perplexity.target_perplexity, perplexity.target_snr, tasks.target_accuracy, tasks.mixtures,
-    tasks.order_of_languages, tasks.methods_by_task, perplexity.small_and_large, inside.uniform_loss,
-    inside.depth_of_loss, inside.mask_change, inside.neuron_noise, tasks.stand_ins)
+    rankings.order_of_languages, rankings.methods_by_task, perplexity.small_and_large, inside.uniform_loss,
+    inside.depth_of_loss, inside.mask_change, inside.neuron_noise, rankings.stand_ins)
 
 COLUMNS = ["id", "claim", "rule", "verdict", "statistic", "low", "high", "n", "table", "note", "changed"]
 

@@ -11,6 +11,8 @@ from lib.analysis.intervals import spearman
 from lib.analysis.tasks import above_chance
 
 PLACE = ["model", "task", "language"]
+ABOVE_CHANCE = ("Tasks and languages where the dense model is not above chance (exact binomial, one-sided, "
+                f"p < {ALPHA:.2g}) are left out and counted. ")
 
 
 def answers(tables: Mapping[str, pd.DataFrame], main: Mapping) -> tuple[pd.DataFrame, pd.DataFrame, int]:
