@@ -9,6 +9,8 @@ import argparse
 import os
 import sys
 import tempfile
+import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from lib import lock
@@ -92,11 +94,13 @@ def execute(job: notebooks.Job, todo: list[Path], arguments: argparse.Namespace)
         os.environ["COMPENDIUM_REDRAW"] = "1"
     else:
         fetch_assets(study)
+    start = time.monotonic()
     seconds = execute_all(job, todo)
+    whole = progress.minutes(time.monotonic() - start)
     for source in todo:
         for path in notebooks.figures_of(study, source):
             print(shown(path))
-    print(f"{len(todo)} notebooks in {progress.minutes(sum(seconds.values()))}"
+    print(f"{len(todo)} notebooks in {whole}"
           + "".join(f"\n  {name}  {progress.minutes(s)}" for name, s in seconds.items()))
     if arguments.publish:
         from lib.run import publish
@@ -110,17 +114,27 @@ def execute(job: notebooks.Job, todo: list[Path], arguments: argparse.Namespace)
 
 
 def execute_all(job: notebooks.Job, todo: list[Path]) -> dict[str, float]:
-    """Execute the notebooks that are not up to date; seconds by name of those that were run."""
-    seconds = {}
+    """Execute the notebooks that are not up to date; seconds by name of those that were run. To redraw, which is a
+    single processor's work and needs no other notebook, two go side by side."""
+    def one(k: int, source: Path) -> float | None:
+        head = f"[{k}/{len(todo)}] {source.stem}"
+        if notebooks.unchanged(job, source):
+            print(f"{head}: nothing has changed since it was executed", flush=True)
+            return None
+        print(f"{head} ...", flush=True)
+        return notebooks.execute(job, source)
+
     with notebooks.Follower(CACHE / "runs" / job.study.profile / "progress.log"):
-        for k, source in enumerate(todo, 1):
-            head = f"[{k}/{len(todo)}] {source.stem}"
-            if notebooks.unchanged(job, source):
-                print(f"{head}: nothing has changed since it was executed", flush=True)
-                continue
-            print(f"{head} ...", flush=True)
-            seconds[source.stem] = notebooks.execute(job, source)
-    return seconds
+        if job.redraw:
+            with ThreadPoolExecutor(2) as pool:
+                runs = [pool.submit(one, k, source) for k, source in enumerate(todo, 1)]
+                try:
+                    seconds = [run.result() for run in runs]
+                finally:  # what has not begun when one fails does not begin
+                    pool.shutdown(cancel_futures=True)
+        else:
+            seconds = [one(k, source) for k, source in enumerate(todo, 1)]
+    return {source.stem: s for source, s in zip(todo, seconds, strict=True) if s is not None}
 
 
 def parse_settings(settings: list[str]) -> dict[str, str]:

@@ -4,6 +4,7 @@ import matplotlib
 import matplotlib.pyplot as plt
 import pandas as pd
 import seaborn as sns
+from matplotlib.backend_bases import FigureCanvasBase
 
 from lib.paths import FIGURES
 from lib.study import Study
@@ -34,9 +35,22 @@ def save(fig: plt.Figure, slug: str, frame: pd.DataFrame, study: Study) -> None:
     """
     note = f"profile {study.label} · {', '.join(study.models)}"
     fig.supxlabel(note, fontsize=6, color="0.4", x=0.995, ha="right")
+    fig.draw_without_rendering()  # lays it out, once for all kinds of files and for the notebook
+    fig.set_layout_engine("none")
     folder = FIGURES / study.label
     folder.mkdir(parents=True, exist_ok=True)
     dateless = {"svg": {"Date": None}, "pdf": {"CreationDate": None}, "png": {"Software": None}}
     for kind, metadata in dateless.items():
         fig.savefig(folder / f"{slug}.{kind}", metadata=metadata)
     frame.to_csv(folder / f"{slug}.csv", index=False, lineterminator="\n", float_format="%.6g")
+
+
+def heatmap(grid: pd.DataFrame, axes: plt.Axes, **options) -> None:
+    """seaborn's heatmap, which draws the whole figure for each of its panels to see whether labels overlap; here it
+    looks without drawing."""
+    canvas = axes.figure.canvas
+    FigureCanvasBase(axes.figure)  # takes the figure's canvas' place, and draws nothing
+    try:
+        sns.heatmap(grid, ax=axes, **options)
+    finally:
+        axes.figure.set_canvas(canvas)

@@ -5,13 +5,12 @@ from collections.abc import Sequence
 import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
-import seaborn as sns
 from matplotlib.cm import ScalarMappable
 from matplotlib.colors import Normalize
 from scipy.cluster.hierarchy import dendrogram
 
 from lib.analysis.clustering import cluster
-from lib.run.figures import SEQUENTIAL, WIDTH
+from lib.run.figures import SEQUENTIAL, WIDTH, heatmap
 from lib.study import Study
 
 
@@ -31,7 +30,7 @@ def layer_maps(frame: pd.DataFrame, study: Study, value: str, row: str, rows: Se
                 axes.set_axis_off()
                 continue
             grid = part.pivot(index=row, columns="layer", values=value).reindex(rows)
-            sns.heatmap(grid, ax=axes, cmap=SEQUENTIAL, vmin=0, vmax=most, cbar=False)
+            heatmap(grid, axes, cmap=SEQUENTIAL, vmin=0, vmax=most, cbar=False)
             axes.set_yticks(np.arange(len(grid)) + 0.5, [name.split(".")[-1] for name in rows], rotation=0, fontsize=6)
             axes.set(ylabel="", xlabel="decoder block" if i == len(arms) - 1 else "")
             axes.tick_params(length=0)

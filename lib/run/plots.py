@@ -8,7 +8,7 @@ import pandas as pd
 import seaborn as sns
 from matplotlib.ticker import MaxNLocator
 
-from lib.run.figures import DIVERGING, SEQUENTIAL, WIDTH
+from lib.run.figures import DIVERGING, SEQUENTIAL, WIDTH, heatmap
 from lib.study import Study
 
 NAMES = {"magnitude": "magnitude", "wanda": "Wanda", "ria": "RIA", "sparsegpt": "SparseGPT"}
@@ -68,7 +68,7 @@ def calibration_map(axes: plt.Axes, frame: pd.DataFrame, rows: Sequence[str], co
     """
     ratio = frame.pivot(index="calibration", columns="language", values="ratio").reindex(index=rows, columns=columns)
     labels = ratio.map(lambda r: "" if np.isnan(r) else f"{r:.2f}" if r < 9.995 else f"{r:.0f}")
-    sns.heatmap(np.log2(ratio), ax=axes, cmap=DIVERGING, center=0, vmin=-limit, vmax=limit, annot=labels, fmt="",
+    heatmap(np.log2(ratio), axes, cmap=DIVERGING, center=0, vmin=-limit, vmax=limit, annot=labels, fmt="",
                 annot_kws={"size": 6.5}, cbar=False, linewidths=0.5, linecolor="white")
     axes.tick_params(length=0)
     axes.set_yticks(np.arange(len(rows)) + 0.5, list(rows), rotation=0)
@@ -179,7 +179,7 @@ def _squares(frame: pd.DataFrame, study: Study, value: str, row: str, index: str
         part = frame[(frame["model"] == model) & (frame["arm"] == arm) & (frame[row] == rows[i])]
         grid = part.pivot(index=index, columns="language", values=value).reindex(index=sides, columns=study.languages)
         axes.set_facecolor("0.85")
-        sns.heatmap(grid, ax=axes, cbar=False, linewidths=0.3, linecolor="white", **colours)
+        heatmap(grid, axes, cbar=False, linewidths=0.3, linecolor="white", **colours)
         for k, column in enumerate(grid if best else ()):
             for y in np.flatnonzero(grid[column] == grid[column].agg(best)):
                 axes.add_patch(plt.Rectangle((k + 0.05, y + 0.05), 0.9, 0.9, fill=False, edgecolor="black"))
