@@ -7,7 +7,7 @@ RUN := .venv/bin/python -m lib.reproduce
 figures: .venv/ready  ## compute everything anew on a real model, draw, compare with the published tables
 	$(RUN) --profile default --fresh
 
-redraw: .venv/ready  ## all figures from the published tables, in seconds
+redraw: .venv/ready  ## all figures from the published tables, computing nothing
 	$(RUN) --profile published --redraw
 
 quick: .venv/ready  ## all of the machinery on tiny random models, offline
