@@ -19,11 +19,11 @@ report: .venv/ready  ## all executed notebooks, published ones and your own, as 
 publish: .venv/ready  ## run the published profile and write its tables, figures and executed notebooks
 	$(RUN) --profile published --publish
 
-test: .venv/ready
-	.venv/bin/python -m pytest
+test: .venv/ready  ## in two processes, a file of tests at a time
+	.venv/bin/python -m pytest --numprocesses 2 --dist loadfile
 
 test-slow: .venv/ready  ## runs that are killed at random moments, and what else takes long
-	.venv/bin/python -m pytest -m slow
+	.venv/bin/python -m pytest -m slow --numprocesses 2
 
 lint: .venv/ready
 	.venv/bin/ruff check

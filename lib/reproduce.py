@@ -11,6 +11,7 @@ import sys
 import tempfile
 import time
 from concurrent.futures import ThreadPoolExecutor
+from itertools import count
 from pathlib import Path
 
 from lib import lock
@@ -126,14 +127,10 @@ def execute_all(job: notebooks.Job, todo: list[Path]) -> dict[str, float]:
 
     with notebooks.Follower(CACHE / "runs" / job.study.profile / "progress.log"):
         if job.redraw:
-            with ThreadPoolExecutor(2) as pool:
-                runs = [pool.submit(one, k, source) for k, source in enumerate(todo, 1)]
-                try:
-                    seconds = [run.result() for run in runs]
-                finally:  # what has not begun when one fails does not begin
-                    pool.shutdown(cancel_futures=True)
+            with ThreadPoolExecutor(2) as pool:  # one that fails ends those that have not begun
+                seconds = list(pool.map(one, count(1), todo))
         else:
-            seconds = [one(k, source) for k, source in enumerate(todo, 1)]
+            seconds = list(map(one, count(1), todo))
     return {source.stem: s for source, s in zip(todo, seconds, strict=True) if s is not None}
 
 

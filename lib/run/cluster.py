@@ -42,10 +42,12 @@ def each(run: Callable, visits: Sequence) -> Iterator:
     with Client(address(), set_as_default=False) as client:
         futures = {client.submit(_run, run, visit, str(OUTPUT), pure=False): visit for visit in visits}
         for future in as_completed(futures, loop=client.loop):
-            if future.status == "finished":
-                yield futures[future]
+            # What is done is let go of: else it would be done again when the worker that did it dies.
+            visit, error = futures.pop(future), future.exception()
+            if error:
+                failed[visit.label] = error
             else:
-                failed[futures[future].label] = future.exception()
+                yield visit
     if failed:
         first = next(iter(failed.values()))
         raise ClusterError(f"{len(failed)} of {len(visits)} visits failed: {'; '.join(failed)}. The first says: "
@@ -80,7 +82,7 @@ def started(workers: int | None, scheduler: str | None) -> Iterator[None]:
     if workers:
         from dask.distributed import LocalCluster
 
-        threads = str(max(1, (os.cpu_count() or 1) // workers))
+        threads = os.environ.get("OMP_NUM_THREADS") or str(max(1, (os.cpu_count() or 1) // workers))
         with LocalCluster(n_workers=workers, threads_per_worker=1, memory_limit=0, dashboard_address=None,
                           env={"OMP_NUM_THREADS": threads}) as cluster, _named(cluster.scheduler_address):
             yield

@@ -46,11 +46,12 @@ def save(fig: plt.Figure, slug: str, frame: pd.DataFrame, study: Study) -> None:
 
 
 def heatmap(grid: pd.DataFrame, axes: plt.Axes, **options) -> None:
-    """seaborn's heatmap, which draws the whole figure for each of its panels to see whether labels overlap; here it
-    looks without drawing."""
+    """seaborn's heatmap with upright labels. seaborn draws the whole figure for each of its panels to see whether
+    labels overlap; here it looks without drawing."""
     canvas = axes.figure.canvas
     FigureCanvasBase(axes.figure)  # takes the figure's canvas' place, and draws nothing
     try:
         sns.heatmap(grid, ax=axes, **options)
     finally:
         axes.figure.set_canvas(canvas)
+    axes.tick_params(rotation=0)

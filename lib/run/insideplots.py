@@ -30,8 +30,9 @@ def layer_maps(frame: pd.DataFrame, study: Study, value: str, row: str, rows: Se
                 axes.set_axis_off()
                 continue
             grid = part.pivot(index=row, columns="layer", values=value).reindex(rows)
-            heatmap(grid, axes, cmap=SEQUENTIAL, vmin=0, vmax=most, cbar=False)
-            axes.set_yticks(np.arange(len(grid)) + 0.5, [name.split(".")[-1] for name in rows], rotation=0, fontsize=6)
+            every = -(-grid.shape[1] // 15)  # more labels than that would touch
+            heatmap(grid, axes, cmap=SEQUENTIAL, vmin=0, vmax=most, cbar=False, xticklabels=every)
+            axes.set_yticks(np.arange(len(grid)) + 0.5, [name.split(".")[-1] for name in rows], fontsize=6)
             axes.set(ylabel="", xlabel="decoder block" if i == len(arms) - 1 else "")
             axes.tick_params(length=0)
         scale = ScalarMappable(Normalize(0, most), SEQUENTIAL)

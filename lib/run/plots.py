@@ -69,9 +69,9 @@ def calibration_map(axes: plt.Axes, frame: pd.DataFrame, rows: Sequence[str], co
     ratio = frame.pivot(index="calibration", columns="language", values="ratio").reindex(index=rows, columns=columns)
     labels = ratio.map(lambda r: "" if np.isnan(r) else f"{r:.2f}" if r < 9.995 else f"{r:.0f}")
     heatmap(np.log2(ratio), axes, cmap=DIVERGING, center=0, vmin=-limit, vmax=limit, annot=labels, fmt="",
-                annot_kws={"size": 6.5}, cbar=False, linewidths=0.5, linecolor="white")
+            annot_kws={"size": 6.5}, cbar=False, linewidths=0.5, linecolor="white")
     axes.tick_params(length=0)
-    axes.set_yticks(np.arange(len(rows)) + 0.5, list(rows), rotation=0)
+    axes.set_yticks(np.arange(len(rows)) + 0.5, list(rows))
     marks = frame.drop_duplicates("language").set_index("language")
     for k, language in enumerate(columns):
         y = list(rows).index(marks.loc[language, "best"])
@@ -128,7 +128,7 @@ def intervals(frame: pd.DataFrame, study: Study, value: str, row: str, mark: str
             _mark(axes, part[part[mark] == name].set_index(row).reindex(rows), value, np.array(at), k, name)
         axes.set(xscale="log" if log else "linear", xlabel=label)
         if not log:
-            axes.xaxis.set_major_locator(MaxNLocator(12 // len(study.models), steps=[1, 2, 5, 10]))
+            axes.xaxis.set_major_locator(MaxNLocator(max(3, 12 // len(study.models)), steps=[1, 2, 5, 10]))
         axes.set_yticks(range(len(rows)), rows)
         handles = axes.get_legend_handles_labels()
     panels[0, 0].set_ylim(len(rows) - 0.5, -0.5)
@@ -186,7 +186,7 @@ def _squares(frame: pd.DataFrame, study: Study, value: str, row: str, index: str
         axes.tick_params(length=0, labelsize=6.5)
         axes.set(title=f"{model}\n{arm}" if i == 0 else "", ylabel=rows[i] if j == 0 else "",
                  xlabel="evaluation language" if i == len(rows) - 1 else "")
-        axes.set_yticks(np.arange(len(grid)) + 0.5, list(grid.index), rotation=0)
+        axes.set_yticks(np.arange(len(grid)) + 0.5, list(grid.index))
     fig.supylabel(label, fontsize=9)
     return fig, panels
 

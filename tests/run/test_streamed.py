@@ -14,11 +14,12 @@ def folder(tmp_path_factory):
     return stored("tiny-gemma3", tmp_path_factory.mktemp("model"))
 
 
-def tables(study: Study) -> dict[str, bytes]:
+def tables(study: Study) -> set[str]:
+    """Names of parts, which hold the digest of their bytes."""
     for table in measure.TABLES.values():
         table(study, True)
     parts = store.run_folder(study).rglob("*.parquet")
-    return {f"{p.parent.name}/{p.name}": p.read_bytes() for p in parts if p.parent.name != "timings"}
+    return {f"{p.parent.name}/{p.name}" for p in parts if p.parent.name != "timings"}
 
 
 def test_all_tables_have_the_same_bytes(folder, tmp_path, monkeypatch):
