@@ -44,6 +44,7 @@ def each(run: Callable, visits: Sequence) -> Iterator:
         for future in as_completed(futures, loop=client.loop):
             # What is done is let go of: else it would be done again when the worker that did it dies.
             visit, error = futures.pop(future), future.exception()
+            del future
             if error:
                 failed[visit.label] = error
             else:

@@ -8,7 +8,7 @@ import io
 import os
 import sys
 import tempfile
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import pandas as pd
@@ -27,19 +27,24 @@ def write(folder: Path, frame: pd.DataFrame) -> None:
 
 def read(folder: Path, cells: Iterable[str] | None = None) -> pd.DataFrame:
     """All parts, or the one of exactly these `cells`. A damaged one is named, removed, and so computed again."""
-    frames = []
-    for path in sorted(folder.glob(f"{'*' if cells is None else _name(cells)}-*.parquet")):
+    pattern = f"{'*' if cells is None else _name(cells)}-*.parquet"
+    while True:
         try:
-            data = path.read_bytes()
+            frames = [frame for path in sorted(folder.glob(pattern)) for frame in _whole(path)]
         except FileNotFoundError:  # another process has just put a newer part of the same cells in its place
             continue
-        if path.stem.endswith(f"-{_digest(data)}"):
-            frames.append(read_file(io.BytesIO(data)))
-        else:
-            print(f"{path} is damaged: its bytes do not have the digest in its name; its cells are computed again",
-                  file=sys.stderr)
-            path.unlink(missing_ok=True)
-    return pd.concat(frames, ignore_index=True) if frames else pd.DataFrame({"cell": []})
+        return pd.concat(frames, ignore_index=True) if frames else pd.DataFrame({"cell": []})
+
+
+def _whole(path: Path) -> Iterator[pd.DataFrame]:
+    """The part's frame, unless it is damaged."""
+    data = path.read_bytes()
+    if path.stem.endswith(f"-{_digest(data)}"):
+        yield read_file(io.BytesIO(data))
+    else:
+        print(f"{path} is damaged: its bytes do not have the digest in its name; its cells are computed again",
+              file=sys.stderr)
+        path.unlink(missing_ok=True)
 
 
 def write_file(frame: pd.DataFrame, path: Path, digested: bool = False) -> Path:

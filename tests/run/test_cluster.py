@@ -83,14 +83,21 @@ def test_a_cell_that_always_fails_is_named_and_stops_no_other(study):
     assert collect(study, making())["k"].tolist() == list(range(6)), "what failed can be tried again"
 
 
-def test_a_cell_that_kills_every_worker_is_named_and_stops_no_other(study):
+def test_a_cell_that_kills_every_worker_is_named_and_stops_no_other(study, output):
     def deadly(k):
+        import time
+
+        with open(output / "made", "a") as made:
+            made.write(f"{k}\n")
         if k == 1:
+            time.sleep(0.5)  # what was done before is known to be
             os.kill(os.getpid(), signal.SIGKILL)
 
     with pytest.raises(cluster.ClusterError, match="1 of 6 visits failed: tiny-llama .*KilledWorker"):
         collect(study, making(deadly))
     assert sorted(store.own(study, "pruning")["k"]) == [0, 2, 3, 4, 5]
+    made = (output / "made").read_text().split()
+    assert sorted(k for k in made if k != "1") == list("02345"), "what is done is not done again when its worker dies"
 
 
 def test_real_cells_have_the_bytes_of_those_of_one_process(study, output, monkeypatch, tmp_path):

@@ -1,4 +1,5 @@
 import itertools
+from concurrent.futures import ThreadPoolExecutor
 
 import pandas as pd
 import pytest
@@ -87,6 +88,18 @@ def test_a_part_takes_the_place_of_an_earlier_one_of_the_same_cells(study):
     for seconds in (1, 2):
         store.write(study, "timings", pd.DataFrame({"cell": ["a"], "seconds": [seconds]}))
     assert store.own(study, "timings")["seconds"].tolist() == [2]
+
+
+def test_a_part_is_read_while_newer_ones_take_its_place(study):
+    def write(second: int) -> None:
+        store.write(study, "timings", pd.DataFrame({"cell": ["a"], "seconds": [second]}))
+
+    write(-1)
+    with ThreadPoolExecutor(1) as pool:
+        writing = pool.map(write, range(300))
+        found = [store.own(study, "timings")["seconds"].tolist() for _ in range(300)]
+        list(writing)
+    assert all(found) and store.own(study, "timings")["seconds"].tolist() == [299]
 
 
 def flip(data: bytes, at: int) -> bytes:
