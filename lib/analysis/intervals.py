@@ -6,6 +6,7 @@ a sentence is about languages in general.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 import pandas as pd
@@ -63,10 +64,7 @@ def best_calibration(segments: pd.DataFrame, target: str | None = None, level: f
         target = names[order[0]]
     if target not in names:
         raise InputError(f"target {target!r} is not among the calibrations: {', '.join(names)}")
-    rng = np.random.default_rng(seed)
-    drawn = max(n_seeds - 1, 1)
-    seed_weights = rng.multinomial(drawn, np.full(n_seeds, 1 / n_seeds), n_resamples) / drawn
-    resampled = _bits(nll, size, seed_weights, resample_weights(rng, n_segments, n_resamples))
+    resampled = _bits(nll, size, *_crossed_weights(seed, n_seeds, n_segments, n_resamples))
     t = names.index(target)
     others = np.delete(resampled, t, axis=1)
     low, high = np.quantile(resampled[:, t] - others.min(axis=1), tails(level))
@@ -118,6 +116,15 @@ def _bits(nll: np.ndarray, size: np.ndarray, seed_weights: np.ndarray, weights: 
     C]."""
     by_draw = (weights @ nll.reshape(-1, nll.shape[2]).T).reshape(len(weights), *nll.shape[:2])
     return np.einsum("bcs,bs->bc", by_draw, seed_weights) / (weights @ size)[:, None] / np.log(2)
+
+
+@lru_cache(16)  # a table asks for the same ones in most of its cells
+def _crossed_weights(seed: int, n_seeds: int, n_segments: int, n_resamples: int) -> tuple[np.ndarray, np.ndarray]:
+    """Weights of draws [B, S], which sum to 1, and of segments [B, G] in resamples of both."""
+    rng = np.random.default_rng(seed)
+    drawn = max(n_seeds - 1, 1)
+    seed_weights = rng.multinomial(drawn, np.full(n_seeds, 1 / n_seeds), n_resamples) / drawn
+    return seed_weights, resample_weights(rng, n_segments, n_resamples)
 
 
 def resample_weights(rng: np.random.Generator, n: int, n_resamples: int) -> np.ndarray:

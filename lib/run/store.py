@@ -62,7 +62,7 @@ def collect(study: Study, what: str, visits: Sequence[Visit], compute: Compute, 
     """
     tables = list(visits[0].cells)
     cells = {table: [cell for visit in visits for cell in visit.cells[table]] for table in tables}
-    have = {table: set(done(study, table, cells[table], fresh)["cell"]) for table in tables}
+    have = {table: set(done(study, table, cells[table], fresh)["cell"].unique()) for table in tables}
     pending = [v for v in (visit.without(have) for visit in visits) if any(v.cells.values())]
     if _planned is not None:
         _planned.extend((what, visit) for visit in pending)
@@ -134,20 +134,20 @@ def published(table: str) -> pd.DataFrame:
 def done(study: Study, table: str, cells: Iterable[str], fresh: bool) -> pd.DataFrame:
     """The rows of those `cells` that are computed, in the order of `cells`. Published cells count as
     computed unless `fresh`; a cell of the own run goes before them."""
-    order = {cell: k for k, cell in enumerate(cells)}
+    order = dict.fromkeys(cells)
     frames = [own(study, table)] if redraw_only() is False else []
     if not fresh:
         frames.append(published(table))
     rows, seen = [], set()
     for frame in frames:
         frame = frame[frame["cell"].isin(order.keys() - seen)]
-        seen |= set(frame["cell"])
+        seen |= set(frame["cell"].unique())
         rows.append(frame)
     rows = [frame for frame in rows if len(frame)]
     if not rows:
         return pd.DataFrame({"cell": []})
     table = pd.concat(rows, ignore_index=True)
-    return table.sort_values("cell", key=lambda c: c.map(order), kind="stable", ignore_index=True)
+    return table.sort_values("cell", key=pd.Index(list(order)).get_indexer, kind="stable", ignore_index=True)
 
 
 def redraw_only() -> bool:
