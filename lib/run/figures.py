@@ -47,7 +47,7 @@ def save(fig: plt.Figure, slug: str, frame: pd.DataFrame, study: Study) -> None:
         fig.savefig(folder / f"{slug}.{kind}", metadata=metadata)
     frame.to_csv(folder / f"{slug}.csv", index=False, lineterminator="\n", float_format="%.6g")
     plt.close(fig)
-    display(Image(folder / f"{slug}.png", width=fig.get_figwidth() * SCREEN,
+    display(Image(folder / f"{slug}.png", width=round(fig.get_figwidth() * SCREEN),
                   alt=f"Figure {slug}; its numbers are in {slug}.csv"))
 
 
