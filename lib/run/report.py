@@ -110,7 +110,9 @@ def _answer(label: str) -> list[str]:
     if verdicts.is_file():
         table = pd.read_csv(verdicts)[["id", "claim", "verdict", "statistic", "low", "high", "n", "note"]]
         table = table.to_html(index=False, float_format="{:.2f}".format, na_rep="", border=0)
-        parts.append(f'<h3>The paper\'s claims, judged here</h3><div class="scroll">{table}</div>')
+        parts += ["<h3>The paper's claims, judged here</h3>", f'<div class="scroll">{table}</div>',
+                  "<p>What each statistic is, and how it and its 90 % interval become a verdict, say the rules in the "
+                  "notebook on claims.</p>"]
     return parts
 
 
