@@ -35,7 +35,7 @@ class Firing:
 
     def counts(self) -> np.ndarray:
         """Tokens on which each neuron fired, int64."""
-        return torch.stack(self._counts).cpu().numpy()
+        return torch.stack([counts.cpu() for counts in self._counts]).numpy()
 
     def probabilities(self) -> np.ndarray:
         """p: share of tokens on which each neuron fired, float64. Raises InputError when no token passed."""
@@ -45,7 +45,7 @@ class Firing:
 
     def norms(self) -> np.ndarray:
         """L2 norm over tokens of each neuron's activation, which is the input of down, float32."""
-        return torch.stack([norm.value() for norm in self._norms]).cpu().numpy()
+        return torch.stack([norm.value().cpu() for norm in self._norms]).numpy()
 
     def _see_gate(self, layer: int, gate: nn.Module, args: tuple, output: Tensor) -> None:
         self._counts[layer] = self._counts[layer].to(output.device) + self._positions.rows(output > 0).sum(0)

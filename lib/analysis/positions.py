@@ -25,7 +25,7 @@ class Positions:
         if len(X) != len(text):
             raise InputError(f"a layer was given {len(X)} tokens of {len(text)} in the batch; layers that see "
                              "some of the tokens only, such as experts, cannot be measured")
-        return X if whole else X[text]
+        return X if whole else X[text.to(X.device)]
 
     def energy(self, X: Tensor) -> Tensor:
         """X [batch, tokens, d] or [batch * tokens, d] -> ||X||_F^2 over text positions, a float64 scalar.

@@ -105,7 +105,8 @@ class ScoredPositions(HFLM):
             longest = len(afters[rows[-1]]) - 1
             ids = [afters[row][:-1] + [0] * (longest - len(afters[row]) + 1) for row in rows]
             own = copy.deepcopy(cache)
-            own.batch_select_indices(torch.tensor([of_row[row] for row in rows], device=self.device))
+            # An index on the CPU suits every block's cache, on whichever device the block is.
+            own.batch_select_indices(torch.tensor([of_row[row] for row in rows]))
             hidden = self._run(torch.tensor(ids, device=self.device), own)
             for k, row in enumerate(rows):
                 states.append(hidden[k, :len(afters[row]) - 1])

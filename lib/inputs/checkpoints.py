@@ -53,8 +53,9 @@ def tokenizer(folder: Path):
         raise InputError(f"the tokenizer in {folder} cannot be read: {error}") from error
 
 
-def read(folder: Path, dtype, gguf: str | None = None):
-    """(model, tokenizer) of a folder. A weight that the files lack would be random: that is an error."""
+def read(folder: Path, dtype, gguf: str | None = None, device_map: dict | None = None):
+    """(model, tokenizer) of a folder, on the CPU or where `device_map` puts its modules. A weight that the files lack
+    would be random: that is an error."""
     from safetensors import SafetensorError
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
@@ -63,7 +64,8 @@ def read(folder: Path, dtype, gguf: str | None = None):
     source = folder / gguf if gguf else folder
     try:
         model, report = AutoModelForCausalLM.from_pretrained(
-            folder, dtype=dtype, use_safetensors=not gguf, output_loading_info=True, **safe, **where)
+            folder, dtype=dtype, use_safetensors=not gguf, output_loading_info=True, device_map=device_map,
+            **safe, **where)
         tokenizer = AutoTokenizer.from_pretrained(folder, **safe, **where)
     except (OSError, ValueError, RuntimeError, KeyError, struct.error, SafetensorError) as error:
         raise InputError(f"the model in {source} cannot be read: {error}") from error

@@ -22,15 +22,17 @@ CONVERSION = 1  # raise when GGUF conversion changes what it writes
 HUB = re.compile(r"[\w.-]+/[\w.-]+(@[\w./-]+)?")
 
 
-def load(name: str, dtype: str = "float32", device: str | None = None, streamed: bool = False):
+def load(name: str, dtype: str = "float32", device: str | None = None, streamed: bool = False, gpus: int = 1):
     """(model, tokenizer) of a name, in eval mode, without gradients and without key-value cache.
 
     `dtype`: of the weights and the forward pass. `device`: default CUDA where there is one, else the CPU. `streamed`:
     decoder blocks are in memory only while they are at work (lib.pruning.residency), for models larger than memory.
+    `gpus`: how many its blocks are spread over (lib.inputs.spread).
     Raises InputError for whatever is not a decoder with linear layers in safetensors or GGUF.
     """
     import torch
 
+    from lib.inputs import spread
     from lib.pruning.blocks import find_blocks, linear_layers
 
     if dtype not in DTYPES:
@@ -50,13 +52,14 @@ def load(name: str, dtype: str = "float32", device: str | None = None, streamed:
     else:
         place = folder(name)
         with checkpoints.quiet():
-            model, tokenizer = checkpoints.read(place, getattr(torch, dtype))
+            model, tokenizer = (spread.load(place, getattr(torch, dtype), range(gpus)) if gpus > 1 else
+                                checkpoints.read(place, getattr(torch, dtype)))
     if not any(linear_layers(block) for block in find_blocks(model)[1]):
         raise InputError(f"model {name} ({type(model).__name__}) has no linear layers in its blocks, so "
                          "there is nothing to prune; give a transformer decoder")
     model.config.get_text_config().use_cache = False
     model.requires_grad_(False).eval()
-    return model if streamed else model.to(device), tokenizer
+    return model if streamed or gpus > 1 else model.to(device), tokenizer
 
 
 def check(name: str) -> None:

@@ -13,14 +13,15 @@ def there() -> float:
     return min([float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")), *_limits()])
 
 
-def for_models() -> float:
-    """Bytes of memory that models are held in: a GPU's where there is one, else `there`."""
+def for_models() -> tuple[float, int]:
+    """(bytes, how many) of the memories that models are held in: the smallest GPU's and the number of GPUs, where there
+    are some, else `there` and 1."""
     if NVIDIA.exists():
         import torch
 
-        if torch.cuda.is_available():
-            return float(torch.cuda.get_device_properties(torch.cuda.current_device()).total_memory)
-    return there()
+        if gpus := torch.cuda.device_count():
+            return float(min(torch.cuda.get_device_properties(k).total_memory for k in range(gpus))), gpus
+    return there(), 1
 
 
 def _limits() -> list[float]:

@@ -9,6 +9,7 @@ import warnings
 from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, replace
 from functools import cache, lru_cache
+from math import ceil
 from pathlib import Path
 
 from lib.errors import InputError
@@ -53,18 +54,31 @@ def loaded(name: str, dtype: str):
     dense.cache_clear()
     dense_embeddings.cache_clear()
     torch.set_float32_matmul_precision("medium" if dtype == "mixed" else "highest")
-    return models.load(name, "float32" if dtype == "mixed" else dtype, streamed=streamed(name, dtype))
+    return models.load(name, "float32" if dtype == "mixed" else dtype, streamed=streamed(name, dtype),
+                       gpus=gpus(name, dtype))
 
 
 @cache
 def streamed(name: str, dtype: str) -> bool:
     """Whether a model's blocks are read from its files when they are at work: where its weights are most of the memory
-    there is for them, or the environment variable COMPENDIUM_STREAMED is 1. No value depends on it."""
+    there is for them, that of all GPUs together, or the environment variable COMPENDIUM_STREAMED is 1. No value depends
+    on it."""
     if name in tiny.RECIPES or os.environ.get("COMPENDIUM_STREAMED") == "0":
         return False
+    return os.environ.get("COMPENDIUM_STREAMED") == "1" or _needed(name, dtype) > memory.for_models()[1]
+
+
+@cache
+def gpus(name: str, dtype: str) -> int:
+    """Over how many GPUs the blocks of a model that is loaded whole are spread: as few as have room for it."""
+    number = memory.for_models()[1]
+    return 1 if number == 1 or name in tiny.RECIPES else min(_needed(name, dtype), number)
+
+
+def _needed(name: str, dtype: str) -> int:
+    """How many memories such as there are would hold the model's weights."""
     width = 2 if dtype in ("bfloat16", "float16") else 4
-    return os.environ.get("COMPENDIUM_STREAMED") == "1" or (
-        sizes.size(name).parameters * width > STREAMED * memory.for_models())
+    return ceil(sizes.size(name).parameters * width / (STREAMED * memory.for_models()[0]))
 
 
 @lru_cache(maxsize=1)
